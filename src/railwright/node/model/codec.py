@@ -1,0 +1,111 @@
+"""Dataclass to JSON and back, strict, with the place of every error.
+
+Facts come from machines that others had root on and from pasted files, so the way in is a border: an unknown key, a
+missing key, a wrong type or a bool where an int is meant is an error that names the place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from typing import Any, TypeVar, Union
+
+T = TypeVar("T")
+
+
+class InputError(ValueError):
+    """Input that cannot be used: where it stands, why it cannot be used and what to do about it."""
+
+    def __init__(self, where: str, why: str, remedy: str = "") -> None:
+        self.where = where
+        self.why = why
+        self.remedy = remedy
+        super().__init__(f"{where}: {why}" + (f" ({remedy})" if remedy else ""))
+
+
+def to_json(value: Any) -> Any:
+    """Plain JSON data of a dataclass: dicts, lists, str, int, float, bool and None, keys in field order."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value
+
+
+def from_json(cls: type[T], data: Any, where: str) -> T:
+    """The dataclass `cls` read from JSON `data`.
+
+    `where` names the origin in errors (for example "facts" or a file name). Raises InputError.
+    """
+    return typing.cast(T, _decode(cls, data, where))
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _decode(kind: Any, data: Any, where: str) -> Any:
+    if kind is Any:
+        return data
+    origin = typing.get_origin(kind)
+    if origin is Union:
+        return _decode_optional(kind, data, where)
+    if origin is tuple:
+        (item, _) = typing.get_args(kind)
+        return tuple(_decode(item, entry, f"{where}[{n}]") for n, entry in enumerate(_is(list, data, where)))
+    if origin is dict:
+        (_, item) = typing.get_args(kind)
+        return {key: _decode(item, entry, f"{where}.{key}") for key, entry in _mapping(data, where).items()}
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, data, where)
+    return _decode_scalar(kind, data, where)
+
+
+def _decode_optional(kind: Any, data: Any, where: str) -> Any:
+    if data is None:
+        return None
+    (inner,) = (arg for arg in typing.get_args(kind) if arg is not type(None))
+    return _decode(inner, data, where)
+
+
+def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
+    mapping = _mapping(data, where)
+    hints = _hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in mapping:
+        if key not in fields:
+            raise InputError(f"{where}.{key}", "unknown key", f"known keys: {', '.join(fields)}")
+    values = {}
+    for name, field in fields.items():
+        if name in mapping:
+            values[name] = _decode(hints[name], mapping[name], f"{where}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise InputError(f"{where}.{name}", "missing")
+    return kind(**values)
+
+
+def _decode_scalar(kind: Any, data: Any, where: str) -> Any:
+    # A bool is an int to Python, never to us: "true" as a NUMA node is nonsense, not node 1.
+    if isinstance(data, bool) and kind is not bool:
+        raise InputError(where, f"expected {kind.__name__}, found bool")
+    if kind is float and isinstance(data, int):
+        return float(data)
+    return _is(kind, data, where)
+
+
+def _mapping(data: Any, where: str) -> dict[str, Any]:
+    mapping: dict[str, Any] = _is(dict, data, where)
+    for key in mapping:
+        if not isinstance(key, str):
+            raise InputError(where, f"expected text as a key, found {key!r}")
+    return mapping
+
+
+def _is(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, kind):
+        raise InputError(where, f"expected {kind.__name__}, found {type(data).__name__}")
+    return data

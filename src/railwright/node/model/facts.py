@@ -1,0 +1,339 @@
+"""Facts: one machine as it is, from whatever witness there was.
+
+Unknown is a value: None. An empty tuple says "looked, and there is none". Sizes are bytes, NIC rates Mb/s, PCIe speeds
+GT/s. PCI identifiers are text as sysfs prints them ("0x10de"), since people compare them with lspci. PCI addresses are
+in the form of `pci.normalise_address`; CPU sets are cpulists ("0-47,96-143").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from .codec import InputError, from_json
+
+SCHEMA = "railwright.facts/1"
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Where facts come from. kind: sysfs, nccl-xml, nvidia-smi, hwloc, lspci, facts. source: a path or host."""
+
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one witness says of one thing."""
+
+    witness: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Witnesses that disagree. The first claim is the one that the facts carry."""
+
+    where: str
+    claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The PCIe link of a function to the port above it: now, and what the function itself is capable of.
+
+    Speeds in GT/s (2.5, 5, 8, 16, 32, 64), widths in lanes. A width of 0 or an unreadable speed is None.
+    """
+
+    speed: Optional[float] = None
+    width: Optional[int] = None
+    max_speed: Optional[float] = None
+    max_width: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Acs:
+    """Access Control Services of a bridge: bits it is capable of and bits that are on, by lspci's names.
+
+    Names: SrcValid, TransBlk, ReqRedir, CmpltRedir, UpstreamFwd, EgressCtrl, DirectTrans (PCIe 6.0, 7.7.11).
+    """
+
+    capability: tuple[str, ...]
+    control: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """One PCI function that matters: GPUs, NICs, NVSwitches, NVMe and every bridge above them.
+
+    parent: the address of the bridge above, or the host bridge's name ("pci0000:15"); None when the witness hides it.
+    port: "root", "upstream", "downstream", "endpoint" (PCIe device/port type) or None.
+    acs: None when config space was not readable; capability () when the function has none.
+    mrrs, mps: bytes (maximum read request size, maximum payload size).
+    """
+
+    address: str
+    parent: Optional[str]
+    vendor: Optional[str] = None
+    device: Optional[str] = None
+    subsystem_vendor: Optional[str] = None
+    subsystem_device: Optional[str] = None
+    class_code: Optional[str] = None
+    port: Optional[str] = None
+    numa: Optional[int] = None
+    local_cpus: Optional[str] = None
+    link: Link = field(default_factory=Link)
+    acs: Optional[Acs] = None
+    mrrs: Optional[int] = None
+    mps: Optional[int] = None
+    relaxed_ordering: Optional[bool] = None
+    driver: Optional[str] = None
+    iommu_group: Optional[int] = None
+    slot: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Root:
+    """A PCI host bridge: name as in sysfs ("pci0000:15"), or one per NUMA node where a witness shows no more."""
+
+    name: str
+    numa: Optional[int]
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """NVLinks (or xGMI links) from a GPU to one target, a GPU or NVSwitch by PCI address, or a GPU by name."""
+
+    target: str
+    count: int
+
+
+@dataclass(frozen=True)
+class C2c:
+    """NVLink-C2C between a GPU and its CPU: links and MB/s of each."""
+
+    count: int
+    mbytes: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU.
+
+    name: the column's header where the witness is a matrix, else "GPU<index>". index: in PCI order, which is the CUDA
+    index under CUDA_DEVICE_ORDER=PCI_BUS_ID (for a matrix: its own order). sm: compute capability as NCCL writes it
+    (90). nvlinks: None when the witness cannot see them. partial: the witness's row for this GPU is cut.
+    """
+
+    name: str
+    index: int
+    address: Optional[str] = None
+    model: Optional[str] = None
+    uuid: Optional[str] = None
+    sm: Optional[int] = None
+    numa: Optional[int] = None
+    cpus: Optional[str] = None
+    gdr: Optional[bool] = None
+    nvlinks: Optional[tuple[NvLink, ...]] = None
+    c2c: Optional[C2c] = None
+    partial: bool = False
+
+
+@dataclass(frozen=True)
+class Gid:
+    """One entry of a RoCE port's GID table. kind: "v1" or "v2"."""
+
+    index: int
+    gid: str
+    kind: Optional[str] = None
+    netdev: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One network port: an RDMA device's port, or a netdev without one.
+
+    name: as `railwright plan` must print it (the matrix header, else the RDMA device, else the netdev). rate: Mb/s;
+    None when down or not told. state: "active", "down", "init", "armed" or None. link_layer: "InfiniBand", "Ethernet"
+    or None. physical_function: the PF's address when this is a virtual function, "" when it is known to be none.
+    management: an NVSwitch management function (VPD says SW_MNG), never to be touched. default_route: the node's
+    default route leaves here. addresses: "10.0.0.5/24". sys_image_guid: equal for all ports of one card.
+    """
+
+    name: str
+    address: Optional[str] = None
+    rdma: Optional[str] = None
+    port: Optional[int] = None
+    netdev: Optional[str] = None
+    link_layer: Optional[str] = None
+    state: Optional[str] = None
+    rate: Optional[int] = None
+    mtu: Optional[int] = None
+    mac: Optional[str] = None
+    numa: Optional[int] = None
+    guid: Optional[str] = None
+    sys_image_guid: Optional[str] = None
+    firmware: Optional[str] = None
+    board: Optional[str] = None
+    physical_function: Optional[str] = None
+    master: Optional[str] = None
+    management: Optional[bool] = None
+    default_route: Optional[bool] = None
+    gdr: Optional[bool] = None
+    addresses: tuple[str, ...] = ()
+    gids: tuple[Gid, ...] = ()
+
+
+@dataclass(frozen=True)
+class Path:
+    """Distance of two devices (by name) as a matrix witness says it, in nvidia-smi's words: PIX, PXB, PHB, NODE, SYS."""
+
+    a: str
+    b: str
+    level: str
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """One NUMA node. cpus may be "" (a memory-only node). distances: to node 0, 1, ... as the kernel orders them."""
+
+    id: int
+    cpus: str
+    distances: tuple[int, ...] = ()
+    memory: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Core:
+    """One physical core: its online CPUs (siblings), socket, NUMA node and L3 group (its lowest CPU)."""
+
+    cpus: tuple[int, ...]
+    socket: Optional[int] = None
+    numa: Optional[int] = None
+    l3: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Cpus:
+    """The processors. vendor as in /proc/cpuinfo ("GenuineIntel"). cores: () when the witness does not show them."""
+
+    arch: Optional[str] = None
+    vendor: Optional[str] = None
+    family: Optional[int] = None
+    model: Optional[int] = None
+    model_name: Optional[str] = None
+    online: Optional[str] = None
+    offline: Optional[str] = None
+    isolated: Optional[str] = None
+    allowed: Optional[str] = None
+    cores: tuple[Core, ...] = ()
+
+
+@dataclass(frozen=True)
+class Irq:
+    """One interrupt of a PCI function. action: its name in /proc/interrupts. affinity, effective: cpulists."""
+
+    number: int
+    device: str
+    action: Optional[str] = None
+    affinity: Optional[str] = None
+    effective: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Module:
+    """A loaded kernel module; version where it states one."""
+
+    name: str
+    version: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """The operating system around it.
+
+    virtual: "kvm", "vmware", ... or "container"; "" when it is known to be bare metal. driver: version of the loaded
+    NVIDIA kernel module. slots: how many GPU slots the firmware names. sysctls: as read, whitespace normalised.
+    """
+
+    name: Optional[str] = None
+    os_id: Optional[str] = None
+    os_version: Optional[str] = None
+    kernel: Optional[str] = None
+    cmdline: Optional[str] = None
+    boot_id: Optional[str] = None
+    product: Optional[str] = None
+    virtual: Optional[str] = None
+    secure_boot: Optional[bool] = None
+    iommu: Optional[bool] = None
+    driver: Optional[str] = None
+    modules: Optional[tuple[Module, ...]] = None
+    sysctls: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FileFact:
+    """A file that was asked for. sha256 None: it does not exist. mode as text ("0644")."""
+
+    path: str
+    sha256: Optional[str] = None
+    mode: Optional[str] = None
+    uid: Optional[int] = None
+    gid: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A systemd unit as `systemctl show` tells it."""
+
+    name: str
+    load: Optional[str] = None
+    active: Optional[str] = None
+    enabled: Optional[str] = None
+    needs_reload: Optional[bool] = None
+
+
+@dataclass(frozen=True)
+class Tool:
+    """What another tool on the node says. code None: the tool is not there."""
+
+    name: str
+    argv: tuple[str, ...]
+    code: Optional[int]
+    output: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One machine.
+
+    complete: False when the witness is cut. paths: only from matrix witnesses, where the PCI tree is not visible.
+    notes: what the reader wants said (each becomes a finding `facts.note`).
+    """
+
+    schema: str
+    witnesses: tuple[Witness, ...]
+    host: Host = field(default_factory=Host)
+    cpus: Cpus = field(default_factory=Cpus)
+    numa: tuple[NumaNode, ...] = ()
+    roots: tuple[Root, ...] = ()
+    pci: tuple[PciDevice, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    paths: tuple[Path, ...] = ()
+    irqs: tuple[Irq, ...] = ()
+    files: tuple[FileFact, ...] = ()
+    units: tuple[Unit, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    complete: bool = True
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, data: Any, where: str = "facts") -> Facts:
+        """Facts from JSON. Raises InputError with the place."""
+        facts = from_json(cls, data, where)
+        if facts.schema != SCHEMA:
+            raise InputError(f"{where}.schema", f"found {facts.schema!r}", f"expected {SCHEMA!r}")
+        return facts
