@@ -1,0 +1,78 @@
+# The project's verbs. Each step says what it does and how long it took; one that fails prints what it saw.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# The main row is Python 3.12 or 3.13 with ansible-core 2.21, the second Python 3.11 with ansible-core 2.19.
+# Paths stay relative: the checkout may lie under a name with spaces.
+MAIN := .venv/bin/python
+SECOND := .venv-3.11/bin/python
+STEP := sh tools/step.sh
+BEGUN := $(shell date +%s)
+
+# Molecule, ansible-lint and the tests start Ansible by its name.
+ON_MAIN := PATH="$$PWD/.venv/bin:$$PATH"
+ON_SECOND := PATH="$$PWD/.venv-3.11/bin:$$PATH"
+
+.PHONY: help setup demo test static unit molecule second docs constraints clean begin system-packages
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]*:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: ## Make the environments of both rows, each package checked against its hash
+	@sh tools/venv.sh .venv constraints.txt 3.12 3.13 3.11
+	@if sh tools/find_python.sh 3.11 >/dev/null 2>&1; then \
+	    sh tools/venv.sh .venv-3.11 constraints.txt 3.11; \
+	else \
+	    echo "No Python 3.11 here, so the second row (ansible-core 2.19) is left out."; \
+	fi
+
+demo: ## Show the whole flow on a simulated rack, without a GPU
+	@sh tools/venv.sh .venv constraints-runtime.txt 3.12 3.13 3.11
+	@$(ON_MAIN) $(MAIN) -m tools.demo
+
+test: begin setup system-packages static unit molecule second ## Run every layer on both rows
+	@took=$$(($$(date +%s) - $(BEGUN))); echo "make test took $$((took / 60)) min $$((took % 60)) s."
+	@$(MAIN) tools/test_totals.py build/test/*.xml
+
+static: ## Check style, types, YAML, roles and generated pages
+	@sh tools/static.sh
+
+unit: ## Run pytest on the main row and ask for the coverage of what decides and what writes
+	@mkdir -p build/test
+	@$(ON_MAIN) $(STEP) "Run pytest on the main row" \
+	    $(MAIN) -m coverage run -m pytest --junitxml=build/test/main.xml
+	@$(STEP) "Ask what of railwright.node and railwright.plan no test ran" $(MAIN) -m coverage report
+
+molecule: ## Run the playbooks on fake nodes, one Molecule scenario after the other
+	@if test -x .venv/bin/molecule; then \
+	    $(ON_MAIN) $(STEP) "Run every Molecule scenario" $(MAIN) -m molecule -c .config/molecule/config.yml test --all; \
+	else \
+	    sh tools/not_run.sh "Molecule, which needs Python 3.12 or 3.13"; \
+	fi
+
+second: ## Run pytest and the demo's playbooks on the second row
+	@mkdir -p build/test
+	@if test -x $(SECOND); then \
+	    $(ON_SECOND) $(STEP) "Run pytest on the second row (ansible-core 2.19)" \
+	        $(SECOND) -m pytest --junitxml=build/test/second.xml && \
+	    $(ON_SECOND) $(STEP) -q "Run the demo's playbooks on the second row" $(SECOND) -m tools.demo; \
+	else \
+	    sh tools/not_run.sh "the second row, which needs Python 3.11"; \
+	fi
+
+docs: ## Write the tables of the roles' READMEs from their argument specs
+	@$(ON_MAIN) $(MAIN) tools/role_docs.py
+
+constraints: ## Lock the packages of both rows anew (UPGRADE=1: with the newest versions)
+	@UPGRADE=$(UPGRADE) sh tools/lock.sh
+
+clean: ## Remove what make made, the environments too
+	rm -rf .venv .venv-3.11 .cache build dist src/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+begin:
+	@rm -rf build/test
+
+system-packages:
+	@sh tools/system_packages.sh
