@@ -43,7 +43,7 @@ def from_json(cls: type[T], data: Any, where: str) -> T:
     return typing.cast(T, _decode(cls, data, where))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 

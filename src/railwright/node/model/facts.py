@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .codec import InputError, from_json
+from .soundness import must_be_sound
 
 SCHEMA = "railwright.facts/1"
 
@@ -187,7 +188,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Path:
-    """Distance of two devices (by name) as a matrix witness says it, in nvidia-smi's words: PIX, PXB, PHB, NODE, SYS."""
+    """Distance of two devices (by name) as a matrix says it, in nvidia-smi's words: PIX, PXB, PHB, NODE, SYS."""
 
     a: str
     b: str
@@ -232,13 +233,17 @@ class Cpus:
 
 @dataclass(frozen=True)
 class Irq:
-    """One interrupt of a PCI function. action: its name in /proc/interrupts. affinity, effective: cpulists."""
+    """One interrupt of a PCI function. action: its name in /proc/interrupts. affinity, effective: cpulists.
+
+    managed: True when the kernel says that it alone places it; before Linux 6.11 it does not say (None).
+    """
 
     number: int
     device: str
     action: Optional[str] = None
     affinity: Optional[str] = None
     effective: Optional[str] = None
+    managed: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -274,24 +279,31 @@ class Host:
 
 @dataclass(frozen=True)
 class FileFact:
-    """A file that was asked for. sha256 None: it does not exist. mode as text ("0644")."""
+    """A file that was asked for. sha256 and mode None: it does not exist.
+
+    mode as text ("0644"); "link" where a link stands (not followed, sha256 is that of the text it holds), "folder" or
+    "other" for what has no content to compare. text: what a file of the kernel's (below /sys or /proc) holds; None for
+    all others.
+    """
 
     path: str
     sha256: Optional[str] = None
     mode: Optional[str] = None
     uid: Optional[int] = None
     gid: Optional[int] = None
+    text: Optional[str] = None
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A systemd unit as `systemctl show` tells it."""
+    """A systemd unit as `systemctl show` tells it. done: a one-shot that ran well since boot and is inactive again."""
 
     name: str
     load: Optional[str] = None
     active: Optional[str] = None
     enabled: Optional[str] = None
     needs_reload: Optional[bool] = None
+    done: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -332,8 +344,9 @@ class Facts:
 
     @classmethod
     def read(cls, data: Any, where: str = "facts") -> Facts:
-        """Facts from JSON. Raises InputError with the place."""
+        """Facts from JSON. Raises InputError with the place: shape, and what `soundness` says."""
         facts = from_json(cls, data, where)
         if facts.schema != SCHEMA:
             raise InputError(f"{where}.schema", f"found {facts.schema!r}", f"expected {SCHEMA!r}")
+        must_be_sound(facts, where)
         return facts

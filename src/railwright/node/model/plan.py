@@ -61,7 +61,10 @@ class CutLink:
 
 @dataclass(frozen=True)
 class Certificate:
-    """Why no assignment is better: at rate `rate_gbytes` (the next candidate) these links admit only `admits` < `gpus` flows."""
+    """Why no assignment is better.
+
+    At `rate_gbytes`, the next candidate, these links admit only `admits` < `gpus` flows.
+    """
 
     rate_gbytes: float
     gpus: int
@@ -154,7 +157,7 @@ class Plan:
 
     def files(self) -> tuple[str, ...]:
         """Paths that the plan writes, in order: what a reader has to look at."""
-        return tuple(e["path"] for e in self._entries() if e["kind"] in ("file", "json_keys"))
+        return tuple(e["path"] for e in self._entries() if e["kind"] in ("file", "json_keys", "sysfs"))
 
     def units(self) -> tuple[str, ...]:
         """systemd units that the plan sets, in order."""

@@ -1,0 +1,87 @@
+"""What the shape of facts alone does not say.
+
+Facts come from machines that others had root on and from files that others send; a plan must be able to trust what
+they name, for names go into configuration files and commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Optional
+
+from .codec import InputError
+from .cpulist import parse_cpulist
+from .pci import normalise_address
+
+if TYPE_CHECKING:
+    from .facts import Facts
+
+_LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+
+
+def must_be_sound(facts: Facts, where: str) -> None:
+    """Raises InputError for facts that name things no machine has, or one thing twice, or a tree that loops."""
+    for n, device in enumerate(facts.pci):
+        _address(device.address, f"{where}.pci[{n}].address")
+    for n, gpu in enumerate(facts.gpus):
+        _address(gpu.address, f"{where}.gpus[{n}].address")
+        _cpulist(gpu.cpus, f"{where}.gpus[{n}].cpus")
+        _name(gpu.name, f"{where}.gpus[{n}].name")
+    for n, nic in enumerate(facts.nics):
+        _address(nic.address, f"{where}.nics[{n}].address")
+        for field, name in (("name", nic.name), ("rdma", nic.rdma), ("netdev", nic.netdev)):
+            _name(name, f"{where}.nics[{n}].{field}")
+    for n, node in enumerate(facts.numa):
+        _cpulist(node.cpus, f"{where}.numa[{n}].cpus")
+    for n, path in enumerate(facts.paths):
+        if path.level not in _LEVELS:
+            raise InputError(
+                f"{where}.paths[{n}].level", f"found {path.level!r}", f"expected one of {', '.join(_LEVELS)}"
+            )
+    _unique((device.address for device in facts.pci), f"{where}.pci", "address")
+    _unique((gpu.name for gpu in facts.gpus), f"{where}.gpus", "name")
+    _unique((str(gpu.index) for gpu in facts.gpus), f"{where}.gpus", "index")
+    _unique((nic.name for nic in facts.nics), f"{where}.nics", "name")
+    _unique((str(node.id) for node in facts.numa), f"{where}.numa", "id")
+    _acyclic(facts, where)
+
+
+def _address(address: Optional[str], where: str) -> None:
+    if address is not None and normalise_address(address, where) != address:
+        raise InputError(where, f"found {address!r}", f"expected {normalise_address(address, where)!r}")
+
+
+def _name(name: Optional[str], where: str) -> None:
+    """Names go into configuration files and commands."""
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9_.:@+-]{1,64}", name):
+        raise InputError(where, f"found {name[:40]!r}", "expected a name of letters, digits and _ . : @ + -")
+
+
+def _cpulist(cpus: Optional[str], where: str) -> None:
+    if cpus is not None:
+        parse_cpulist(cpus, where)
+
+
+def _unique(values: Iterable[str], where: str, what: str) -> None:
+    seen: set[str] = set()
+    for n, value in enumerate(values):
+        if value in seen:
+            raise InputError(f"{where}[{n}].{what}", f"{value!r} stands twice", "each device has one entry")
+        seen.add(value)
+
+
+def _acyclic(facts: Facts, where: str) -> None:
+    parent = {device.address: device.parent for device in facts.pci}
+    sound: set[str] = set()
+    for address in parent:
+        way: set[str] = set()
+        here: Optional[str] = address
+        while here is not None and here in parent and here not in sound:
+            if here in way:
+                raise InputError(
+                    f"{where}.pci", f"{here} is its own parent", "expected a tree of PCI functions"
+                )
+            way.add(here)
+            here = parent[here]
+        sound |= way
