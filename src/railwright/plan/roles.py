@@ -1,0 +1,358 @@
+"""What each NIC is for, decided before any distance is weighed.
+
+Signals, in order: the user's word, the NVSwitch management mark, virtual functions, whether it is up, whether it is an
+RDMA device, the default route, then closeness to GPUs together with rate and link layer. Closeness alone misleads: some
+chassis put a front-end NIC on a GPU's switch, and some container shows half of the GPUs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from ..node.model import Facts, Finding, Gpu, InputError, Nic, NicPolicy, Policy, normalise_address
+from .cards import Card, group
+from .distance import BESIDE, Distances
+
+_NOT_UP = {
+    "down": "its link is down",
+    "init": "its state is init: no subnet manager has brought it up",
+    "armed": "its state is armed: the subnet manager has not finished bringing it up",
+}
+# A front-end or storage port that is slower than this is taken for neither: such ports serve many purposes.
+_FAST_MBPS = 100_000
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One port: its role, why, and whether NCCL on its own would use it. number: its rail, where the policy says so."""
+
+    nic: Nic
+    role: str
+    because: str
+    number: Optional[int] = None
+    visible: bool = True
+
+
+@dataclass(frozen=True)
+class Roles:
+    """All ports in PCI order, the rail cards, and what is to be said of them."""
+
+    ports: tuple[Judged, ...]
+    rails: tuple[Card, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Rail numbers that the policy gives, by port name."""
+        return {port.nic.name: port.number for port in self.ports if port.number is not None}
+
+
+def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
+    """The role of every port, in the order of the facts. Raises InputError when the policy contradicts itself."""
+    ordered = facts.nics
+    spoken = _spoken(ordered, policy)
+    front = _front_end(ordered)
+    whole = [gpu for gpu in facts.gpus if not gpu.partial]
+    # Other witnesses may know a NIC without knowing its RDMA device.
+    sees_rdma = any(witness.kind == "sysfs" for witness in facts.witnesses)
+    ports = [_first_look(nic, spoken.get(nic.name), front, sees_rdma) for nic in ordered]
+    findings: list[Finding] = []
+    open_ = [port for port in ports if port.role == ""]
+    if not open_ and not any(port.role == "rail" for port in ports):
+        ports = _share_front_end(ports, findings)
+        open_ = [port for port in ports if port.role == ""]
+    decided = {port.nic.name: port for port in _among_candidates(open_, whole, distances, facts)}
+    ports = [decided.get(port.nic.name, port) for port in ports]
+    rails = group([port.nic for port in ports if port.role == "rail"], _together(ports))
+    ports = [_second_port(port, rails) for port in ports]
+    findings += _questions(ports, whole, distances, facts)
+    return Roles(tuple(ports), rails, tuple(findings))
+
+
+# -- the user's word --
+
+
+def unmatched(nics: Iterable[Nic], policy: Policy) -> tuple[NicPolicy, ...]:
+    """Entries of the policy that no NIC answers to."""
+    ports = tuple(nics)
+    return tuple(entry for entry in policy.nics if not any(_answers(nic, entry.match) for nic in ports))
+
+
+def _spoken(nics: Sequence[Nic], policy: Policy) -> dict[str, NicPolicy]:
+    spoken: dict[str, NicPolicy] = {}
+    for number, entry in enumerate(policy.nics):
+        if entry.rail is not None and entry.role not in (None, "rail"):
+            raise InputError(
+                f"policy.nics[{number}]",
+                f"role {entry.role} with rail {entry.rail}",
+                "only a rail has a rail number",
+            )
+        if entry.rail is not None and entry.rail < 0:
+            raise InputError(f"policy.nics[{number}].rail", f"found {entry.rail}", "rails count from 0")
+        for nic in nics:
+            if not _answers(nic, entry.match):
+                continue
+            if nic.name in spoken:
+                raise InputError(
+                    f"policy.nics[{number}].match",
+                    f"{entry.match} and {spoken[nic.name].match} name the same port {nic.name}",
+                    "name each NIC once",
+                )
+            spoken[nic.name] = entry
+    return spoken
+
+
+def _answers(nic: Nic, match: str) -> bool:
+    if match in (nic.name, nic.rdma, nic.netdev):
+        return True
+    try:
+        return nic.address is not None and nic.address == normalise_address(match, "policy.nics")
+    except InputError:
+        return False
+
+
+def _together(ports: Sequence[Judged]) -> list[frozenset[str]]:
+    """Ports that the policy puts on one rail are one NIC to the planner."""
+    members: dict[int, set[str]] = {}
+    for port in ports:
+        if port.number is not None:
+            members.setdefault(port.number, set()).add(port.nic.name)
+    return [frozenset(names) for names in members.values() if len(names) > 1]
+
+
+# -- one port alone --
+
+
+def _front_end(nics: Sequence[Nic]) -> frozenset[Optional[str]]:
+    """Netdevs that hold the default route."""
+    return frozenset(nic.netdev for nic in nics if nic.default_route and nic.netdev is not None)
+
+
+def _first_look(
+    nic: Nic, spoken: Optional[NicPolicy], front: frozenset[Optional[str]], sees_rdma: bool
+) -> Judged:
+    """The role that the port's own facts settle, else ""."""
+    up = nic.state not in _NOT_UP
+    if nic.management:
+        why = "the VPD calls it an NVSwitch management function (SW_MNG)"
+        return Judged(nic, "nvlink-mgmt", why, visible=up)
+    if spoken is not None and (spoken.role is not None or spoken.rail is not None):
+        role = spoken.role or "rail"
+        if role == "rail" and not up:
+            why = f"the policy says rail, but {_not_up(nic)}"
+            return Judged(nic, "down", why, spoken.rail, visible=False)
+        return Judged(nic, role, f"the policy says {role}", spoken.rail, visible=up)
+    if nic.physical_function:
+        return Judged(nic, "vf", f"a virtual function of {nic.physical_function}", visible=up)
+    if nic.rdma is None and (nic.netdev is not None or sees_rdma):
+        role = "management" if nic.default_route or nic.netdev in front or nic.master in front else "unknown"
+        why = (
+            "holds the default route; no RDMA device"
+            if role == "management"
+            else "no RDMA device belongs to it"
+        )
+        return Judged(nic, role, why, visible=False)
+    if not up:
+        return Judged(nic, "down", _not_up(nic), visible=False)
+    if nic.default_route or (nic.master is not None and nic.master in front):
+        return Judged(nic, "management", "holds the node's default route")
+    return Judged(nic, "", "")
+
+
+def _not_up(nic: Nic) -> str:
+    return _NOT_UP[nic.state or "down"]
+
+
+def _share_front_end(ports: list[Judged], findings: list[Finding]) -> list[Judged]:
+    """Where the only RDMA NICs that are up also hold the default route, they have to be the rails."""
+    shared = [port for port in ports if port.role == "management" and port.nic.rdma is not None]
+    if not shared:
+        return ports
+    names = ", ".join(port.nic.name for port in shared)
+    findings.append(
+        Finding(
+            "nics.shared",
+            "warning",
+            names,
+            "the only RDMA NIC that is up also holds the default route: GPU traffic and logins share it",
+            "name another NIC as rail in policy.nics, or accept this finding",
+        )
+    )
+    return [replace(port, role="") if port in shared else port for port in ports]
+
+
+# -- closeness, rate and link layer --
+
+_Kind = tuple[Optional[int], Optional[str]]
+
+
+def _kind(nic: Nic) -> _Kind:
+    """What all rails of a machine have in common."""
+    return (nic.rate, nic.link_layer)
+
+
+def _describe(kind: _Kind) -> str:
+    rate, layer = kind
+    words = [f"{rate / 1000:g} Gb/s" if rate is not None else "rate unknown", layer or ""]
+    return " ".join(word for word in words if word)
+
+
+def _among_candidates(
+    candidates: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances, facts: Facts
+) -> list[Judged]:
+    beside = {port.nic.name: _near_gpus(port.nic, gpus, distances) for port in candidates}
+    near = [port for port in candidates if beside[port.nic.name]]
+    if near:
+        usual = _usual([port.nic for port in near])
+        judged = [
+            _when_some_are_near(port, beside[port.nic.name], usual, len(near), facts, distances)
+            for port in candidates
+        ]
+        return _of_one_model(judged, len(gpus), distances)
+    return _when_none_is_near(candidates, gpus, distances)
+
+
+def _near_gpus(nic: Nic, gpus: Sequence[Gpu], distances: Distances) -> list[tuple[str, str]]:
+    """GPUs that share a switch with the port: (name, PIX or PXB)."""
+    found = [(gpu.name, distances.word(gpu, nic)) for gpu in gpus]
+    return [(name, word) for name, word in found if word in BESIDE and word is not None]
+
+
+def _usual(nics: Sequence[Nic]) -> _Kind:
+    """The kind that most ports have; among equals the faster."""
+    counts = Counter(_kind(nic) for nic in nics)
+    return max(counts, key=lambda kind: (counts[kind], kind[0] or 0, kind[1] or ""))
+
+
+def _when_some_are_near(
+    port: Judged,
+    near: Sequence[tuple[str, str]],
+    usual: _Kind,
+    count: int,
+    facts: Facts,
+    distances: Distances,
+) -> Judged:
+    nic = port.nic
+    if near and _kind(nic) == usual:
+        said = ", ".join(f"{word} to {gpu}" for gpu, word in near)
+        return replace(port, role="rail", because=f"up, {said}")
+    if near:
+        gpu, word = near[0]
+        why = (
+            f"{word} to {gpu}, but {_describe(_kind(nic))} where the NICs beside GPUs have {_describe(usual)}"
+        )
+        return replace(port, role=_other_role(nic), because=why)
+    if distances.matrix and not facts.complete:
+        return replace(port, role="unknown", because="beside no GPU whose row is whole; other rows are cut")
+    why = f"beside no GPU, while {count} other port{'s are' if count > 1 else ' is'}"
+    return replace(port, role=_other_role(nic), because=why)
+
+
+def _of_one_model(judged: Sequence[Judged], gpus: int, distances: Distances) -> list[Judged]:
+    """Where more NICs sit beside GPUs than there are GPUs, a model that is not the usual one is no rail.
+
+    Chassis put a front-end DPU on a GPU's switch (XE9680, SR675).
+    """
+    rails = [port for port in judged if port.role == "rail"]
+    models = Counter(distances.model(port.nic) for port in rails)
+    usual, count = max(models.items(), key=lambda item: item[1], default=(None, 0))
+    if usual is None or count < gpus or len(models) == 1:
+        return list(judged)
+    return [
+        replace(
+            port, role="unknown", because=f"{port.because}, but of another model than the {count} other rails"
+        )
+        if port.role == "rail" and distances.model(port.nic) != usual
+        else port
+        for port in judged
+    ]
+
+
+def _other_role(nic: Nic) -> str:
+    """Storage where an RDMA port is up and fast; what else it may be for only the user can say."""
+    up = nic.state == "active" and nic.rdma is not None
+    return "storage" if up and nic.rate is not None and nic.rate >= _FAST_MBPS else "unknown"
+
+
+def _when_none_is_near(
+    candidates: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances
+) -> list[Judged]:
+    """PCIe machines: GPUs and NICs meet in the CPU, so the fastest NICs of one kind are the rails."""
+    rates = [port.nic.rate for port in candidates if port.nic.rate is not None]
+    fastest = max(rates, default=None)
+    layers = {port.nic.link_layer for port in candidates if port.nic.rate == fastest}
+    layer = "InfiniBand" if "InfiniBand" in layers and len(layers) > 1 else None
+    judged = []
+    for port in candidates:
+        nic = port.nic
+        words = {distances.word(gpu, nic) for gpu in gpus} - {None}
+        if nic.rate != fastest:
+            why = (
+                f"{_describe(_kind(nic))}, slower than {_describe((fastest, None))}"
+                if fastest
+                else "rate unknown"
+            )
+            judged.append(replace(port, role=_other_role(nic), because=why))
+        elif layer is not None and nic.link_layer != layer:
+            why = f"{nic.link_layer or 'link layer unknown'}, while as fast InfiniBand ports are there"
+            judged.append(replace(port, role="unknown", because=why))
+        else:
+            rate = "" if fastest is None else f"{_describe((fastest, None))}, "
+            where = (
+                f"at best {min(words, key=_rank)} to a GPU"
+                if words
+                else "its distance to GPUs is not visible"
+            )
+            judged.append(
+                replace(port, role="rail", because=f"up, {rate}{where}; no NIC shares a switch with a GPU")
+            )
+    return judged
+
+
+def _rank(word: Optional[str]) -> int:
+    return ("PIX", "PXB", "P2C", "PHB", "NODE", "SYS").index(word or "SYS")
+
+
+def _second_port(port: Judged, rails: Sequence[Card]) -> Judged:
+    for card in rails:
+        if port.nic in card.ports[1:]:
+            return replace(
+                port, role="second-port", because=f"further port of {card.name}'s card; {port.because}"
+            )
+    return port
+
+
+# -- what only the user can say --
+
+
+def _questions(
+    ports: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances, facts: Facts
+) -> Iterable[Finding]:
+    open_ = [
+        port for port in ports if port.role == "unknown" and port.nic.rdma is not None and facts.complete
+    ]
+    if open_:
+        names = ", ".join(port.nic.name for port in open_)
+        yield Finding(
+            "nics.role",
+            "info",
+            names,
+            f"what {names} is for cannot be told: {open_[0].because}",
+            f"is it storage, management or a rail? say so in policy.nics: {{match: {open_[0].nic.name}, role: ...}}",
+        )
+    for port in ports:
+        if port.role != "down":
+            continue
+        near = _near_gpus(port.nic, gpus, distances)
+        if port.number is not None or near:
+            place = f"beside {', '.join(gpu for gpu, _ in near)}" if near else f"named as rail {port.number}"
+            yield Finding(
+                "nics.down",
+                "error",
+                port.nic.name,
+                f"{place}, but {port.because.split(', but ')[-1]}",
+                "check cable, transceiver and switch port (InfiniBand: the subnet manager); then plan again",
+            )
