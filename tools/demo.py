@@ -101,10 +101,10 @@ def tell(output: Path, outcome: play.Outcome, known: bool, seconds: float, out: 
     """What was found, decided, changed and proved, and where the report is."""
     verdict: dict[str, Any] = json.loads((output / "report.json").read_text(encoding="utf-8"))
     view.show_run(out, verdict, outcome)
-    changed = [name for name, state in outcome.hosts.items() if state == "changed"]
+    changed = [name for name, node in verdict["nodes"].items() if node["changed"]]
     out.print()
     if changed:
-        out.print(f"Changed: {', '.join(sorted(changed))}. Run it again: nothing will change.")
+        out.print(f"Changed: {', '.join(changed)}. Run it again: nothing will change.")
     else:
         out.print("Nothing changed: the rack was as planned already." if known else "Nothing changed.")
     good = outcome.good and verdict["ok"]

@@ -1,0 +1,55 @@
+"""The command `railwright`.
+
+Exit codes of all verbs: 0 good, 1 findings or drift, 2 bad input or usage, 3 refused. `plan` exits 0 whenever it
+planned, findings or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from railwright import __version__
+from railwright.node.model import InputError
+
+from . import machine, page, planning, site
+
+GOOD, FINDINGS, BAD_INPUT, REFUSED = 0, 1, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    arguments = _parser().parse_args(argv)
+    # A pipe has no width; tables of PCI addresses need more than the 80 columns that are taken then.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110
+    out = Console(highlight=False, markup=False, emoji=False, width=width)
+    try:
+        code: int = arguments.run(arguments, out)
+        sys.stdout.flush()
+    except InputError as error:
+        Console(stderr=True, highlight=False, markup=False).print(f"railwright: {error}", soft_wrap=True)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`| head`): point stdout at nothing, or the interpreter complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return GOOD
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="railwright",
+        description="Bring bare NVIDIA GPU machines to tuned training nodes: discover, plan, tune, verify, report.",
+        epilog="Exit codes: 0 good, 1 findings or drift, 2 bad input or usage, 3 refused.",
+    )
+    parser.add_argument("--version", action="version", version=f"railwright {__version__}")
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    for room in (planning, machine, page, site):
+        room.add_verbs(verbs)
+    return parser

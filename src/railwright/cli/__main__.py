@@ -1,0 +1,7 @@
+"""`python -m railwright.cli`: the command without its console script."""
+
+import sys
+
+from . import main
+
+sys.exit(main())

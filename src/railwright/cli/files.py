@@ -1,0 +1,69 @@
+"""Files that the verbs read and write: JSON with its place in errors, text written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from railwright.node.model import InputError, Policy
+
+
+def read_text(path: Path) -> str:
+    """The file's text. Raises InputError naming the file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"is not UTF-8 text: byte {error.start}") from error
+
+
+def read_json(path: Path) -> Any:
+    """The JSON value of a file. Raises InputError with line and column."""
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
+
+
+def read_policy(path: Path | None) -> Policy:
+    """The policy of a YAML or JSON file, or the defaults without one.
+
+    A file of inventory variables works as it is: its `node_policy` key is taken when there is one.
+    """
+    if path is None:
+        return Policy()
+    try:
+        data = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    if isinstance(data, dict) and "node_policy" in data:
+        return Policy.read(data["node_policy"], f"{path}: node_policy")
+    return Policy.read(data if data is not None else {}, str(path))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write the whole file or leave what was there. Raises InputError naming the file."""
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise InputError(str(path), f"cannot be written: {error.strerror}") from error
+
+
+def dump_json(value: Any) -> str:
+    """JSON as people diff it: two spaces, field order, one closing line break."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

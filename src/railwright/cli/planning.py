@@ -1,0 +1,57 @@
+"""`railwright plan`: any witness of a machine in, its plan out."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from railwright import captures
+from railwright.node.model import to_json
+from railwright.plan import explain, plan
+from railwright.report import node_svg
+from railwright.report.visible import visible
+
+from . import view
+from .files import dump_json, read_policy, write_text
+
+
+def add_verbs(verbs: Any) -> None:
+    """Register `plan`."""
+    parser = verbs.add_parser(
+        "plan",
+        help="plan a machine from a capture: a topology file, a pasted matrix, facts or a /sys tree",
+        description="Plan one machine from what is at hand and print the plan with its proof.",
+    )
+    parser.add_argument(
+        "capture",
+        nargs="+",
+        type=Path,
+        help="a file of the machine, a directory with its /sys and /proc, or - for stdin",
+    )
+    parser.add_argument(
+        "--format", default="auto", choices=captures.FORMATS, help="default: found out from the content"
+    )
+    parser.add_argument("--policy", type=Path, help="YAML or JSON: what the node is meant to be")
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--explain", metavar="DEVICE", help="tell why this GPU or NIC has its place")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the node")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, out: Console) -> int:
+    """Plan and print. 0 planned, 3 refused."""
+    policy = read_policy(arguments.policy)
+    facts = captures.read(arguments.capture, arguments.format)
+    result = plan(facts, policy)
+    if arguments.svg is not None:
+        write_text(arguments.svg, node_svg(result, facts))
+    if arguments.json:
+        out.file.write(dump_json(to_json(result)))
+    elif arguments.explain is not None:
+        out.print(visible(explain(result, arguments.explain)), soft_wrap=True)
+    else:
+        view.show_plan(out, result, facts)
+    return 0 if result.status == "planned" else 3

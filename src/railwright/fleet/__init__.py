@@ -1,0 +1,1 @@
+"""Many nodes: running playbooks over them, and what is sent to them."""

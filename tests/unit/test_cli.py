@@ -1,0 +1,181 @@
+"""The command as a user meets it: words, exit codes, and nothing half-written."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import defusedxml.ElementTree
+import pytest
+from rich.console import Console
+
+from railwright.cli import main, view
+from railwright.fleet.play import Step
+from railwright.node.model import Facts, Finding, Host, Plan, Witness
+
+# Two GPUs with a NIC each behind their switch, and one NIC that is beside neither.
+MATRIX = """\
+\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV18\tNODE\tPIX\tSYS\t0-15\t0
+GPU1\tNV18\t X \tSYS\tSYS\tPIX\t16-31\t1
+NIC0\tNODE\tSYS\t X \tNODE\tSYS
+NIC1\tPIX\tSYS\tNODE\t X \tSYS
+NIC2\tSYS\tPIX\tSYS\tSYS\t X
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+  NIC2: mlx5_2
+"""
+HIDDEN = """\
+\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity
+GPU0\t X \tNV18\tPHB\tPHB\t0-31\t0-1
+GPU1\tNV18\t X \tPHB\tPHB\t0-31\t0-1
+NIC0\tPHB\tPHB\t X \tPHB
+NIC1\tPHB\tPHB\tPHB\t X
+"""
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> Path:
+    path = tmp_path / "topo.txt"
+    path.write_text(MATRIX, encoding="utf-8")
+    return path
+
+
+def test_plan_prints_a_table_that_names_each_pair(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(matrix)]) == 0
+    shown = capsys.readouterr().out
+    rows = {words[0]: words for words in map(str.split, shown.splitlines()) if len(words) > 4}
+    assert rows["GPU0"][3] == "NIC1"
+    assert rows["GPU1"][3] == "NIC2"
+    assert "NCCL_IB_HCA==mlx5_1" in shown
+
+
+def test_plan_prints_json_that_is_a_plan(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--json", str(matrix)]) == 0
+    plan = Plan.read(json.loads(capsys.readouterr().out))
+    assert [(gpu.name, gpu.nics, gpu.path) for gpu in plan.gpus] == [
+        ("GPU0", ("NIC1",), "PIX"),
+        ("GPU1", ("NIC2",), "PIX"),
+    ]
+
+
+def test_a_hidden_tree_is_refused_with_code_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "vm.txt"
+    path.write_text(HIDDEN, encoding="utf-8")
+    assert main(["plan", str(path)]) == 3
+    shown = capsys.readouterr().out
+    assert "Refused" in shown
+    assert "NIC0" in shown
+
+
+def test_a_policy_moves_the_plan(matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = tmp_path / "policy.yml"
+    policy.write_text("node_policy:\n  expect: {gpus: 3}\n", encoding="utf-8")
+    assert main(["plan", "--policy", str(policy), str(matrix)]) == 3
+    assert "3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("workload: fast\n", "unknown workload 'fast'"),
+        ("a: [\n", "is not YAML"),
+        ("- 1\n", "expected dict, found list"),
+    ],
+)
+def test_a_bad_policy_is_named_with_code_two(
+    matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    policy = tmp_path / "policy.yml"
+    policy.write_text(text, encoding="utf-8")
+    assert main(["plan", "--policy", str(policy), str(matrix)]) == 2
+    said = capsys.readouterr().err
+    assert "policy.yml" in said
+    assert words in said
+
+
+def test_a_capture_that_is_none_is_named_with_code_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shopping.txt"
+    path.write_text("milk\nbread\n", encoding="utf-8")
+    assert main(["plan", str(path)]) == 2
+    assert "shopping.txt" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path / "absent.txt")]) == 2
+    assert "absent.txt" in capsys.readouterr().err
+
+
+def test_plan_reads_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(MATRIX.encode())))
+    assert main(["plan", "-"]) == 0
+    assert "GPU1" in capsys.readouterr().out
+
+
+def test_explain_tells_of_one_device_and_refuses_an_unknown_one(
+    matrix: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "--explain", "GPU1", str(matrix)]) == 0
+    assert "NIC2" in capsys.readouterr().out
+    assert main(["plan", "--explain", "GPU9", str(matrix)]) == 2
+    assert "GPU9" in capsys.readouterr().err
+
+
+def test_svg_draws_the_node_whole_or_not_at_all(
+    matrix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "node.svg"
+    assert main(["plan", "--svg", str(picture), str(matrix)]) == 0
+    drawn = defusedxml.ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    assert drawn.tag.endswith("svg")
+    assert main(["plan", "--svg", str(tmp_path / "absent/node.svg"), str(matrix)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["node.svg", "topo.txt"]
+
+
+def test_names_from_a_node_cannot_steer_the_terminal() -> None:
+    evil = "PowerEdge\x1b[2J\u202e[red]x"
+    facts = Facts("railwright.facts/1", (Witness("sysfs", evil),), Host(product=evil), notes=(evil,))
+    plan = Plan("railwright.plan/1", "planned", summary=(evil,), nccl={"NCCL_DEBUG": evil})
+    finding = Finding("x.y", "error", evil, evil, evil)
+    out = Console(file=io.StringIO(), width=200, force_terminal=False, markup=False, highlight=False)
+    view.show_facts(out, facts)
+    view.show_plan(out, plan, facts)
+    view.show_findings(out, [finding], "Findings")
+    view.Progress(out)(Step("play", evil))
+    shown = out.file.getvalue()  # type: ignore[attr-defined]
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert shown.count("PowerEdge\\u001b[2J\\u202e[red]x") == 9
+
+
+def test_a_reader_that_goes_away_is_no_error(matrix: Path) -> None:
+    command = f"'{sys.executable}' -m railwright.cli plan --json '{matrix}' | head -c 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "{"
+    assert done.stderr == ""
+
+
+def test_verbs_that_run_playbooks_say_that_they_need_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for words in (["look", "node1"], ["up", "inventory"]):
+        assert main(words) == 2
+        assert "checkout" in capsys.readouterr().err
+
+
+def test_wrong_usage_is_code_two(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["fly"])
+    assert ended.value.code == 2
+    assert "invalid choice" in capsys.readouterr().err
