@@ -13,6 +13,7 @@ from .cards import Card, group
 from .distance import BESIDE, Distances
 from .graph import Graph, build
 from .rails import number_rails
+from .refuse import rails_without_gpu
 from .roles import Judged, Roles
 from .tree import Tree
 
@@ -161,12 +162,21 @@ def _ideal(
     roles: Roles,
     serves: dict[int, list[int]],
 ) -> tuple[list[Card], dict[int, list[int]], list[str]]:
-    """Cards to number, the GPUs that each serves, and ports that are down but keep their number.
+    """Cards to number, the GPUs that each serves, and ports that serve none today but keep their number.
 
-    A rail that is down today must not shift the numbers of the others, or equal chassis would disagree. So where GPUs
-    lack a card of their own and a port beside them is down, numbers follow the assignment with that port up.
+    A rail that is down or whose GPU is missing must not shift the numbers of the others, or equal chassis would
+    disagree. So where GPUs lack a card of their own and a port beside them is down, numbers follow the assignment with
+    that port up; and a rail without its GPU keeps its place in PCI order.
     """
     cards = [graph.cards[card] for card in rails]
+    orphans = list(group(rails_without_gpu(facts, roles, tree, distances)))
+    if orphans:
+        places = {place: serves[card] for place, card in enumerate(rails)}
+        whole = [*cards, *orphans]
+        for place, orphan in enumerate(orphans, start=len(cards)):
+            later = [gpus for card, gpus in zip(cards, places.values()) if gpus and card.key > orphan.key]
+            places[place] = [min(map(min, later), default=len(graph.gpus))]
+        return whole, places, [port.name for orphan in orphans for port in orphan.ports]
     lost = _down_beside(graph, distances, roles)
     if not lost or not cards or len([card for card in rails if serves[card]]) >= len(graph.gpus):
         return cards, {place: serves[card] for place, card in enumerate(rails)}, []

@@ -248,8 +248,10 @@ def _placed_nic(port: Judged, binding: Binding, cores: Cores) -> PlannedNic:
     card = next((card for card in binding.rails if port.nic in graph.cards[card].ports), None)
     if card is None:
         rail = binding.waiting.get(port.nic.name)
-        because = port.because if rail is None else f"{port.because}; its place is rail {rail}"
-        return _planned_nic(replace(port, because=because), rail, None, ())
+        if rail is not None:
+            role = port.role if port.role == "down" else "spare"
+            port = replace(port, role=role, because=f"{port.because}; its place is rail {rail}")
+        return _planned_nic(port, rail, None, ())
     users = tuple(graph.gpus[gpu].name for gpu in binding.users(card))
     if not users:
         spare = replace(port, role="spare", because=f"{port.because}; every GPU has a NIC at least as near")

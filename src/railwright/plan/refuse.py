@@ -145,13 +145,23 @@ def gaps(facts: Facts, policy: Policy, roles: Roles, tree: Tree, distances: Dist
 
 def _lonely(facts: Facts, roles: Roles, tree: Tree, distances: Distances) -> list[str]:
     """Places beside a NIC like the rails' that has no GPU."""
+    return [f"beside {nic.name}" for nic in _without_gpu(facts, roles, tree, distances)]
+
+
+def _without_gpu(facts: Facts, roles: Roles, tree: Tree, distances: Distances) -> list[Nic]:
     usual = {_seat(port, tree) for card in roles.rails for port in card.ports}
     return [
-        f"beside {port.nic.name}"
+        port.nic
         for port in roles.ports
         if _seat(port.nic, tree) in usual - {None}
         and not any(distances.word(gpu, port.nic) in BESIDE for gpu in facts.gpus)
     ]
+
+
+def rails_without_gpu(facts: Facts, roles: Roles, tree: Tree, distances: Distances) -> list[Nic]:
+    """NICs whose GPU is missing: each sits as the rails do, and as many GPU slots between taken ones are empty."""
+    alone = _without_gpu(facts, roles, tree, distances)
+    return alone if len(alone) == len(_slot_gaps(facts, tree)) else []
 
 
 def _seat(nic: Nic, tree: Tree) -> Optional[tuple[Optional[str], Optional[str], int]]:
