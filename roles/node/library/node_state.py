@@ -1,0 +1,262 @@
+#!/usr/bin/python
+"""The one module that changes a node: all thinking is in railwright.node.state."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: node_state
+short_description: Bring a node to its slices, or put back what was there before
+version_added: "0.1.0"
+description:
+  - Converges a list of typed items in one call, under one lock on the node and with one record of what was there
+    before (C(/var/lib/railwright/state.json)).
+  - A slice is what one role owns. What an earlier run wrote for a named slice and is not among its entries any more is
+    put back. Slices that are not named are left alone.
+  - Everything is looked at before anything is written. An item that cannot be set does not stop the others; the task
+    then fails and names them all.
+options:
+  state:
+    description:
+      - With C(applied), the node is brought to O(slices), or to O(entries) of O(slice).
+      - With C(reverted), what was there before the slices in O(names) is put back, as far as nobody changed it since.
+    type: str
+    choices: [applied, reverted]
+    default: applied
+  slices:
+    description: Entries by slice. See O(entries) for the form of an entry.
+    type: dict
+  slice:
+    description: The name of one slice, for a role that sets only its own.
+    type: str
+  entries:
+    description:
+      - The entries of O(slice). Each has C(kind) and may have C(because) (why it is there) and C(reboot) (it takes
+        effect at the next boot). C(file) and C(json_keys) may be C(secret), and their content is never shown.
+      - C(file) has C(path), C(content) or C(sha256), C(mode) (C("0644")), C(owner) and C(group) (C(root)).
+      - C(json_keys) has C(path) and C(keys), a mapping of JSON pointer to value.
+      - C(sysctl) has C(name) and C(value), C(sysfs) has C(path) and C(value); values are text.
+      - C(irq_affinity) has C(device), C(cpus) and C(control_cpus).
+      - C(systemd_unit) has C(name), C(enabled), C(state) (C(started), C(stopped) or null) and C(restart_if_older_than).
+    type: list
+    elements: dict
+  blobs:
+    description: Bytes of files that are named by their C(sha256), as a mapping of digest to base64.
+    type: dict
+  names:
+    description: The slices to put back. Without it all of them are.
+    type: list
+    elements: str
+  owner:
+    description: A label of this controller, shown to another run that finds the node locked.
+    type: str
+    default: ""
+attributes:
+  check_mode:
+    description: Says what would change and changes nothing, not even the lock file.
+    support: full
+  diff_mode:
+    description: Shows files and values before and after; never the content of a secret or a binary file.
+    support: full
+  platform:
+    description: Where it works.
+    support: full
+    platforms: linux
+author:
+  - Railwright
+"""
+
+EXAMPLES = r"""
+- name: Write NCCL's configuration
+  node_state:
+    slice: nccl_conf
+    entries:
+      - kind: file
+        path: /etc/nccl.conf
+        content: |
+          NCCL_IB_HCA==mlx5_0,mlx5_1
+        because: the rails of this node
+
+- name: Bring the node to all slices of its plan
+  node_state:
+    slices:
+      sysctls:
+        - kind: sysctl
+          name: vm.zone_reclaim_mode
+          value: "0"
+      irq_affinity:
+        - kind: irq_affinity
+          device: "0000:18:00.0"
+          cpus: "4,6,8"
+          control_cpus: "2"
+    owner: rack-7
+
+- name: Put back what was there before the interrupts were placed
+  node_state:
+    state: reverted
+    names: [irq_affinity]
+"""
+
+RETURN = r"""
+slices:
+  description: What was done with each item, by slice.
+  returned: when the input could be used
+  type: dict
+  sample:
+    nccl_conf:
+      changed: true
+      items:
+        - id: file:/etc/nccl.conf
+          kind: file
+          changed: true
+          action: create
+          before: null
+          after: "0644 0:0, 27 bytes, sha256 98752ee28d54"
+          note: ""
+failures:
+  description: The items that could not be set, each with C(where), C(why) and C(remedy).
+  returned: when the input could be used
+  type: list
+  elements: dict
+  sample: []
+reboot_needed:
+  description: The items that changed and take effect at the next boot.
+  returned: when the input could be used
+  type: list
+  elements: str
+  sample: []
+where:
+  description: The place of the input, or the thing on the node, because of which nothing was done.
+  returned: when nothing was done
+  type: str
+  sample: slices.nccl_conf[0].mode
+why:
+  description: What is wrong there.
+  returned: when nothing was done
+  type: str
+  sample: "'644' is no file mode"
+remedy:
+  description: What to do about it.
+  returned: when nothing was done
+  type: str
+  sample: expected a form like "0644"
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.railwright.node.state import InputError, Outcome, StateError, apply, revert
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "state": {"type": "str", "choices": ["applied", "reverted"], "default": "applied"},
+    "slices": {"type": "dict"},
+    "slice": {"type": "str"},
+    "entries": {"type": "list", "elements": "dict"},
+    # QuietModule shows no parameter's content; no_log would also star out what looks like a blob in every message.
+    "blobs": {"type": "dict", "no_log": False},
+    "names": {"type": "list", "elements": "str"},
+    "owner": {"type": "str", "default": ""},
+}
+SHORTEST_SECRET = 6
+
+
+class QuietModule(AnsibleModule):  # type: ignore[misc]  # ansible-core ships no types
+    """An AnsibleModule that names the slices, in the node's log and in its result, and never repeats their content."""
+
+    def exit_json(self, **result: Any) -> None:
+        super().exit_json(**result, invocation=self._invocation())
+
+    def fail_json(self, msg: str, **result: Any) -> None:
+        super().fail_json(msg, **result, invocation=self._invocation())
+
+    def _log_invocation(self) -> None:
+        self.log(
+            f"Invoked for slices {', '.join(_slice_names(self.params)) or '(all)'}: {self.params['state']}"
+        )
+
+    def _invocation(self) -> dict[str, Any]:
+        shown = {name: self.params.get(name) for name in ("state", "owner")}
+        return {"module_args": {**shown, "slices": _slice_names(self.params)}}
+
+
+def main() -> None:
+    module = QuietModule(
+        argument_spec=OPTIONS,
+        mutually_exclusive=[("slices", "slice"), ("slices", "entries")],
+        required_together=[("slice", "entries")],
+        supports_check_mode=True,
+    )
+    _refuse_mixture(module)
+    module.no_log_values.update(_secrets(module.params))
+    try:
+        outcome = _run(module)
+    except (InputError, StateError) as error:
+        module.fail_json(str(error), where=error.where, why=error.why, remedy=error.remedy, changed=False)
+    result = outcome.to_json()
+    if not module._diff:
+        del result["diff"]
+    if outcome.failures:
+        module.fail_json(_summary(outcome), **result)
+    module.exit_json(**result)
+
+
+def _run(module: AnsibleModule) -> Outcome:
+    params = module.params
+    if params["state"] == "reverted":
+        return revert(params["names"], check=module.check_mode, owner=params["owner"])
+    slices = params["slices"] if params["slice"] is None else {params["slice"]: params["entries"]}
+    return apply(slices, blobs=params["blobs"], check=module.check_mode, owner=params["owner"])
+
+
+def _refuse_mixture(module: AnsibleModule) -> None:
+    """What an argument spec cannot say: which options go with which state."""
+    params = module.params
+    if params["state"] == "reverted":
+        idle = [name for name in ("slices", "slice", "blobs") if params[name] is not None]
+        if idle:
+            module.fail_json(f"state=reverted takes names, not {', '.join(idle)}")
+    elif params["names"] is not None:
+        module.fail_json(
+            msg="names goes with state=reverted; state=applied takes slices, or slice and entries"
+        )
+    elif params["slices"] is None and params["slice"] is None:
+        module.fail_json("state=applied needs slices, or slice and entries")
+
+
+def _slice_names(params: dict[str, Any]) -> list[str]:
+    if params.get("slice") is not None:
+        return [str(params["slice"])]
+    named = params.get("slices") or params.get("names")
+    return sorted(map(str, named)) if isinstance(named, (dict, list)) else []
+
+
+def _secrets(params: dict[str, Any]) -> set[str]:
+    """The texts of secret entries: Ansible takes them out of everything that this module returns."""
+    entries = list(params["entries"] or ())
+    for listed in (params["slices"] or {}).values():
+        entries += listed if isinstance(listed, list) else []
+    secret = [entry for entry in entries if isinstance(entry, dict) and entry.get("secret") is True]
+    found = {text for entry in secret for key in ("content", "keys") for text in _texts(entry.get(key))}
+    # Nothing of ours shows them anyway; a short one would take every other word apart.
+    return {text for text in found if len(text) >= SHORTEST_SECRET}
+
+
+def _texts(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set().union(*map(_texts, value.values()))
+    if isinstance(value, list):
+        return set().union(*map(_texts, value))
+    return {value} if isinstance(value, str) else set()
+
+
+def _summary(outcome: Outcome) -> str:
+    items = sum(len(items) for items in outcome.slices.values())
+    failed = "; ".join(
+        f"{failure.where}: {failure.why}" + (f" ({failure.remedy})" if failure.remedy else "")
+        for failure in outcome.failures
+    )
+    return f"{len(outcome.failures)} of {items} items failed: {failed}"
+
+
+if __name__ == "__main__":
+    main()

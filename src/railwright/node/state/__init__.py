@@ -1,0 +1,96 @@
+"""The one writer of a node: typed items, converged in one call, under one lock, with one record to put them back.
+
+A slice is what one role owns: a name and its entries, JSON objects with a "kind". `apply` brings a node to its slices;
+`revert` puts back what was there before. Either can be asked what it would do (`check`), and then makes no system call
+that changes anything: no lock is taken either (whether somebody holds it is read from /proc/locks).
+
+Keys that every entry may have: "because" (why it is there, for people) and "reboot" (true: it takes effect at the next
+boot, so a change of it is listed in `reboot_needed`). A file and JSON keys may be "secret": true, and are never shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from ..model import InputError
+from .converge import converge, foretell
+from .fields import expected
+from .item import Item, Node, Runner
+from .kinds import read_slices, slice_name
+from .lock import Held, Lock
+from .outcome import Failure, ItemOutcome, Outcome, StateError
+from .unit_item import systemctl
+
+__all__ = ["Failure", "Held", "InputError", "ItemOutcome", "Outcome", "StateError", "apply", "revert"]
+
+
+def apply(
+    slices: Any,
+    *,
+    root: str = "/",
+    blobs: Any = None,
+    check: bool = False,
+    owner: str = "",
+    unit: str = "",
+    wait: float = 0.0,
+    runner: Optional[Runner] = None,
+) -> Outcome:
+    """Brings the node to these slices: `{slice: [entry, ...]}`; slices that are not named are left alone.
+
+    What an earlier run wrote for a named slice and is not in its entries any more is put back. root: a folder that
+    holds a node's files. blobs: `{sha256: base64}`, bytes of files that are named by their digest. owner: a label of
+    the caller, for whoever meets its lock. unit: the systemd unit in which the caller runs, so that it may write while
+    the run that starts it waits for it. wait: seconds to wait for another run. runner: runs systemctl; None is the
+    node's own, and none for another root.
+
+    An item that cannot be set is in `failures`, and the others are set all the same. Raises InputError for input that
+    cannot be used and StateError (Held: another run is at work) before anything is written.
+    """
+    node = _node(root, runner)
+    items = read_slices(slices, blobs)
+    return (
+        foretell(node, items, "release")
+        if check
+        else converge(node, items, "release", Lock(node, owner, unit, wait))
+    )
+
+
+def revert(
+    names: Optional[Sequence[str]] = None,
+    *,
+    root: str = "/",
+    check: bool = False,
+    owner: str = "",
+    wait: float = 0.0,
+    runner: Optional[Runner] = None,
+) -> Outcome:
+    """Puts back what was there before these slices (None: all of them), as far as nobody changed it since.
+
+    A slice that the record does not know is no error: nothing is to be put back. The rest as in `apply`.
+    """
+    node = _node(root, runner)
+    items = None if names is None else _named(names)
+    return (
+        foretell(node, items, "revert")
+        if check
+        else converge(node, items, "revert", Lock(node, owner, "", wait))
+    )
+
+
+def _named(names: Any) -> dict[str, list[Item]]:
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise expected("names", "a list", names)
+    return {slice_name(name, f"names[{n}]"): [] for n, name in enumerate(names)}
+
+
+def _node(root: str, runner: Optional[Runner]) -> Node:
+    if not os.path.isabs(root) or not os.path.isdir(root):
+        raise InputError(
+            "root",
+            f"{root!r} is no folder",
+            "expected an absolute path to a folder that holds a node's files",
+        )
+    place = os.path.normpath(root)
+    return Node(place, systemctl if runner is None and place == "/" else runner)

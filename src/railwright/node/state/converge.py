@@ -1,0 +1,396 @@
+"""One run: look at everything, decide everything, keep the prior values, then write.
+
+What a check says and what a run does come from the same steps; a check stops before the first write.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from ..model import InputError
+from . import files, unit_item
+from .item import (
+    STAGE_RELEASE,
+    STAGE_STOP,
+    STAGE_UNITS,
+    STAGE_WRITE,
+    Goal,
+    Item,
+    Kept,
+    KeptCell,
+    Node,
+    Reading,
+    World,
+)
+from .kinds import Owned, recorded_item, refuse_overlap, refuse_overlaps, turn
+from .lock import Lock, refuse_if_held
+from .outcome import Failure, Foreign, ItemOutcome, Outcome, Refused, StateError
+from .place import FOLDER, RECORD
+from .record import Record
+
+_REMEDIES = {
+    errno.ENOSPC: "free space or inodes on that file system: df, df -i",
+    errno.EDQUOT: "raise the quota of that file system",
+    errno.EROFS: "make that file system writable: mount -o remount,rw",
+    errno.EACCES: "run as root (become: true)",
+    errno.EPERM: "run as root (become: true); a file may also be immutable: lsattr",
+    errno.EBUSY: "something is mounted there: findmnt",
+}
+
+
+@dataclass(eq=False)
+class _Step:
+    """One item of one slice in this run. releasing: it goes back to its prior values."""
+
+    name: str
+    item: Item
+    kept: Kept
+    releasing: bool
+    reading: Reading = field(default_factory=lambda: Reading({}))
+    goal: Goal = field(default_factory=lambda: Goal({}))
+    notes: list[str] = field(default_factory=list)
+    changed: bool = False
+    skipped: tuple[str, ...] = ()
+    failure: Optional[Failure] = None
+
+
+def converge(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, lock: Lock) -> Outcome:
+    """Brings these slices to their items and puts back what the record has of them beside.
+
+    slices: None is every slice of the record, without an item. verb: what putting back is called in the outcome.
+    Raises InputError and StateError before anything is written.
+    """
+    refuse_overlaps(_owned(node, slices or {}))
+    with lock:
+        run = _Run(node, slices, verb)
+        run.sweep()
+        run.plan()
+        run.execute(lock)
+        return run.outcome()
+
+
+def foretell(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str) -> Outcome:
+    """What `converge` would do. Changes nothing. Raises as it does."""
+    refuse_overlaps(_owned(node, slices or {}))
+    refuse_if_held(node)
+    run = _Run(node, slices, verb)
+    run.plan()
+    run.foretell()
+    return run.outcome()
+
+
+def _owned(node: Node, slices: Mapping[str, Iterable[Item]]) -> list[Owned]:
+    return [Owned.of(f"slice {name}", item, node) for name, items in slices.items() for item in items]
+
+
+class _Run:
+    def __init__(self, node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str) -> None:
+        self.node = node
+        self.verb = verb
+        self.record = Record.read(node)
+        self.slices = {name: [] for name in self.record.slices} if slices is None else slices
+        self.world = World(reload=self.record.reload)
+        self.failures: list[Failure] = []
+        self.steps = self._wanted()
+        self.steps += self._released()
+
+    def plan(self) -> None:
+        """Reads every item and decides what is to be done; units come last, since they depend on files."""
+        for step in sorted(self.steps, key=lambda step: turn(step.item)):
+            with self._caught(step):
+                self._plan(step)
+
+    def sweep(self) -> None:
+        """Removes what a killed run left beside the files of this run."""
+        for path in dict.fromkeys([RECORD, *(path for step in self.steps for path in step.item.paths())]):
+            with suppress(Refused, OSError):  # whoever reads the item says it, with its place
+                files.sweep(self.node.root, path)
+
+    def execute(self, lock: Lock) -> None:
+        """Keeps the prior values, writes, and keeps what was written."""
+        if not self._is_due():
+            if os.path.isdir(self.node.at(FOLDER)) and not self.record.slices:
+                self.record.save(self.node)  # a killed run left its empty folder
+            return
+        # An exception that is none of ours leaves the record as it stands before the writes: it is true whatever
+        # part of them was done.
+        self._intend()
+        for stage in (STAGE_STOP, STAGE_RELEASE, STAGE_WRITE):
+            self._execute(stage)
+        units = [step for step, _ in self._due(STAGE_UNITS) if step.failure is None]
+        if not units:
+            self._reload()
+            self._settle(self.steps)
+            return
+        self._settle([step for step in self.steps if step not in units])
+        try:
+            with lock.lent([step.item.name("") for step in units]):
+                self._execute(STAGE_UNITS)
+                self._reload()
+            self.record = Record.read(
+                self.node
+            )  # a unit that we started may have written, the boot unit above all
+            self._settle(units)
+        except StateError as error:
+            self.failures.append(_failure_of_record(error))
+
+    def foretell(self) -> None:
+        """Says of each step that it changes what `execute` would change."""
+        for step in self.steps:
+            step.changed = bool(step.goal.cells) and step.failure is None
+
+    def outcome(self) -> Outcome:
+        told: dict[str, list[ItemOutcome]] = {name: [] for name in self.slices}
+        for step in self.steps:
+            told[step.name].append(_tell(step, self.verb))
+        changed = [step for step in self.steps if step.changed]
+        return Outcome(
+            slices={name: tuple(items) for name, items in told.items()},
+            diff=tuple(_diff(step) for step in changed),
+            failures=tuple(self.failures),
+            reboot_needed=tuple(step.item.id for step in changed if step.item.reboot),
+        )
+
+    # Deciding
+
+    def _wanted(self) -> list[_Step]:
+        return [
+            _Step(name, item, self.record.kept(name, item.id), releasing=False)
+            for name, items in self.slices.items()
+            for item in items
+        ]
+
+    def _released(self) -> list[_Step]:
+        """The items of the record that their slice does not have any more."""
+        wanted = {(step.name, step.item.id): step for step in self.steps}
+        owned = _owned(self.node, self.slices)
+        strangers: list[Owned] = []
+        released: list[_Step] = []
+        for name, item_id, kept in list(self.record.items()):
+            item = recorded_item(name, item_id, kept)
+            known = Owned.of(f"slice {name}", item, self.node)
+            if name not in self.slices:
+                strangers.append(known)
+            elif self._hand_over(name, item_id):
+                continue
+            else:
+                self._refuse_moved_part(known, name, owned)
+                if (name, item_id) not in wanted:
+                    released.append(_Step(name, item, self.record.kept(name, item_id), releasing=True))
+        refuse_overlaps([*owned, *strangers])
+        return released
+
+    def _hand_over(self, name: str, item_id: str) -> bool:
+        """Whether the item went from this slice to another one of this run, which then takes its prior values."""
+        heirs = [step for step in self.steps if step.item.id == item_id]
+        if len(heirs) != 1 or heirs[0].name == name or heirs[0].kept.cells:
+            return False
+        self.record.slices.setdefault(heirs[0].name, {})[item_id] = self.record.slices[name].pop(item_id)
+        heirs[0].kept = self.record.kept(heirs[0].name, item_id)
+        return True
+
+    def _refuse_moved_part(self, known: Owned, name: str, owned: Iterable[Owned]) -> None:
+        """What is put back in this run must not be written in it by another item: one would undo the other."""
+        for other in owned:
+            if (other.owner, other.item.id) != (known.owner, known.item.id):
+                refuse_overlap(known, other, f"revert slice {name} first, so that it is put back before")
+
+    def _plan(self, step: _Step) -> None:
+        _refuse_withheld(step, self.world)
+        try:
+            step.reading = step.item.read(self.node, step.kept, self.world)
+        except Foreign as error:
+            if not step.releasing:
+                raise
+            step.notes = [f"changed since by someone else: left ({error.why})"]
+            return
+        if step.releasing:
+            step.goal = step.item.release(step.reading, step.kept, self.world)
+            step.notes = list(step.goal.notes)  # how it stood to the entry is no matter any more
+        else:
+            step.goal = step.item.goal(step.reading, step.kept)
+            step.notes = [note for note in (step.reading.note, *step.goal.notes) if note]
+        if step.goal.cells:
+            touched = step.item.touches(step.reading, step.goal.cells)
+            self.world.changing.update(touched)
+            if step.item.action(step.reading, step.goal.cells) == "create":
+                self.world.creating.update(touched)
+
+    def _is_due(self) -> bool:
+        """Whether there is anything to write, be it in the record only."""
+        return self.world.reload or any(
+            step.releasing or step.goal.cells or step.goal.dropped for step in self.steps
+        )
+
+    # Writing
+
+    def _intend(self) -> None:
+        """The record before the first write: every prior value, and what is about to stand there instead."""
+        for step in self.steps:
+            if step.releasing:
+                for cell in step.goal.cells.keys() & step.kept.cells.keys():
+                    step.kept.cells[cell].pending = True
+            elif step.goal.cells:
+                self._keep(step)
+        self.record.reload = self.world.reload or any(map(unit_item.is_systemds, self.world.changing))
+        self.record.save(self.node)
+
+    def _keep(self, step: _Step) -> None:
+        kept = self.record.slices.setdefault(step.name, {}).setdefault(step.item.id, Kept({}))
+        kept.entry = step.item.recorded
+        origin = step.item.origin(step.reading)
+        if origin is not None:
+            self.record.origins.setdefault(step.item.id, origin)
+        for path in step.item.paths():
+            missing = files.missing_parents(self.node.root, path)
+            self.record.made.extend(folder for folder in missing if folder not in self.record.made)
+        for cell, value in step.goal.cells.items():
+            if cell not in step.item.unrecorded:
+                known = kept.cells.setdefault(cell, KeptCell(step.item.prior(step.reading, cell), []))
+                known.pending = True
+                known.written += [] if value in known.written else [value]
+        step.kept = kept
+
+    def _due(self, stage: int) -> list[tuple[_Step, Mapping[str, Any]]]:
+        due = []
+        for step in self.steps:
+            goal = step.item.stages(step.goal.cells, step.releasing).get(stage)
+            if goal:
+                due.append((step, goal))
+        due.sort(key=lambda found: turn(found[0].item))
+        return due[::-1] if stage in (STAGE_STOP, STAGE_RELEASE) else due
+
+    def _execute(self, stage: int) -> None:
+        for step, goal in self._due(stage):
+            if step.failure is None:
+                with self._caught(step):
+                    self._write(step, goal)
+
+    def _write(self, step: _Step, goal: Mapping[str, Any]) -> None:
+        _refuse_withheld(step, self.world)
+        # Before the write: a unit file that was replaced has to be read again whatever comes after.
+        touched = step.item.touches(step.reading, goal)
+        self.world.reload = self.world.reload or any(map(unit_item.is_systemds, touched))
+        done = step.item.write(self.node, step.reading, goal, self.world)
+        step.changed = step.changed or done.changed
+        step.skipped += done.skipped
+        step.notes += [done.note] if done.note else []
+
+    def _reload(self) -> None:
+        try:
+            unit_item.reload(self.node, self.world)
+        except Refused as error:
+            self.failures.append(Failure("systemd", error.why, error.remedy))
+
+    def _settle(self, steps: Iterable[_Step]) -> None:
+        """The record after the writes: what was put back is forgotten, what was written is known to be."""
+        for step in steps:
+            items = self.record.slices.get(step.name, {})
+            kept = items.get(step.item.id, Kept({}))
+            if step.failure is not None:
+                self._forget_untouched(step, kept)
+            elif step.releasing:
+                items.pop(step.item.id, None)
+            else:
+                _confirm(step, kept)
+        self.record.reload = self.world.reload
+        self.record.tidy()
+        try:
+            self.record.leave_folders(self.node)
+            self.record.save(self.node)
+        except (OSError, StateError) as error:
+            # The record from before the writes still holds every prior value.
+            self.failures.append(_failure_of_record(error))
+
+    def _forget_untouched(self, step: _Step, kept: Kept) -> None:
+        """After a failure: a cell that still has its prior value is not ours."""
+        if step.releasing or not kept.cells:
+            return
+        with suppress(InputError, OSError, Refused):  # then the record keeps what it has
+            now = step.item.read(self.node, kept, World()).cells
+            for cell, known in list(kept.cells.items()):
+                untouched = cell in now and step.item.as_before(now[cell], known.prior)
+                if known.pending and untouched and cell not in step.item.owed:
+                    del kept.cells[cell]
+
+    @contextmanager
+    def _caught(self, step: _Step) -> Iterator[None]:
+        """Turns what goes wrong with one item into its failure, so that the others go on."""
+        try:
+            yield
+        except Refused as error:
+            self._fail(step, error.why, error.remedy, error.changed)
+        except InputError as error:
+            self._fail(step, f"{error.where}: {error.why}", error.remedy, False)
+        except OSError as error:
+            remedy = _REMEDIES.get(error.errno or 0, "see the kernel's log: dmesg")
+            self._fail(step, f"{step.item.id}: {error.strerror or error}", remedy, False)
+
+    def _fail(self, step: _Step, why: str, remedy: str, changed: bool) -> None:
+        step.failure = Failure(f"{step.item.where} ({step.item.id})", why, remedy)
+        step.changed = step.changed or changed
+        self.failures.append(step.failure)
+        self.world.failed.update(step.item.paths())
+
+
+def _refuse_withheld(step: _Step, world: World) -> None:
+    why = step.item.withheld(world)
+    if why:
+        raise Refused(why, "mend that first, then run again")
+
+
+def _confirm(step: _Step, kept: Kept) -> None:
+    for cell in step.goal.dropped:
+        kept.cells.pop(cell, None)
+    for cell, value in step.goal.cells.items():
+        known = kept.cells.get(cell)
+        if known is None:
+            continue
+        if cell in step.skipped:
+            known.written.remove(value)
+            if not known.written:
+                del kept.cells[cell]  # the node never took anything there
+        else:
+            known.written = [value]
+        known.pending = False
+
+
+def _failure_of_record(error: Exception) -> Failure:
+    if isinstance(error, StateError):
+        return Failure(error.where, error.why, error.remedy)
+    why = f"a folder that we made cannot be removed: {getattr(error, 'strerror', error)}"
+    return Failure(RECORD, why, "see the kernel's log: dmesg")
+
+
+def _tell(step: _Step, verb: str) -> ItemOutcome:
+    item, reading = step.item, step.reading
+    goal = {cell: value for cell, value in step.goal.cells.items() if cell not in step.skipped}
+    notes = [*step.notes, *([step.failure.why] if step.failure is not None else [])]
+    if not step.changed:
+        standing = _shown(item, reading.cells)
+        return ItemOutcome(item.id, item.kind, False, "none", standing, standing, "; ".join(notes))
+    action = verb if step.releasing else item.action(reading, goal)
+    before = _shown(item, {cell: reading.cells[cell] for cell in goal})
+    return ItemOutcome(item.id, item.kind, True, action, before, _shown(item, goal), "; ".join(notes))
+
+
+def _shown(item: Item, cells: Mapping[str, Any]) -> Any:
+    """Cells for a log: the value where there is one without a name, else a mapping."""
+    shown = {cell: item.show(value) for cell, value in cells.items()}
+    return shown[""] if shown.keys() == {""} else shown
+
+
+def _diff(step: _Step) -> dict[str, str]:
+    goal = {cell: value for cell, value in step.goal.cells.items() if cell not in step.skipped}
+    now = {cell: step.reading.cells[cell] for cell in goal}
+    return {
+        "before_header": step.item.header(now),
+        "after_header": step.item.header(goal),
+        "before": step.item.text(now, step.reading),
+        "after": step.item.text(goal, step.reading),
+    }

@@ -1,0 +1,175 @@
+"""Values that the kernel holds: sysctls and files of sysfs. A reboot forgets them; the boot unit sets them again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Optional
+
+from ..model import InputError
+from .fields import Fields, absolute, under
+from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
+from .outcome import Refused
+
+_PLACES = ("/sys", "/proc/irq")
+_SELECTED = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
+
+
+def write_value(path: str, value: str) -> None:
+    """Writes one value in one write, as the kernel wants it. Raises OSError."""
+    data = (value + "\n").encode("utf-8", "surrogateescape")
+    # O_TRUNC: sysfs does not mind, and a plain file that stands for it must not keep the end of the old value
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        if os.write(fd, data) != len(data):
+            raise OSError(errno.EIO, "the kernel took a part of the value only", path)
+    finally:
+        os.close(fd)
+
+
+def read_value(path: str) -> Optional[str]:
+    """The value without the white space around it, None where there is no such file. Raises OSError."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+class _KernelValue(Item):
+    """One value behind one path; the cell is the value as text."""
+
+    value: str
+
+    def path(self, node: Node) -> str:
+        raise NotImplementedError
+
+    def read(self, node: Node, kept: Kept, world: World) -> Reading:
+        path = self.path(node)
+        found = read_value(path)
+        return Reading({} if found is None else {"": self.settled(found)}, detail=path)
+
+    def wanted(self, reading: Reading) -> Mapping[str, Value]:
+        return {"": self.value}
+
+    def same(self, now: Value, value: Value) -> bool:
+        # The kernel separates by tabs what people separate by spaces.
+        return bool(now.split() == value.split())
+
+    def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
+        value = goal[""]
+        try:
+            write_value(reading.detail, value)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ERANGE, errno.ENODEV, errno.EOPNOTSUPP):
+                raise Refused(
+                    f"{self.id}: the kernel refuses {value!r}: {error.strerror}", "give a value that it takes"
+                ) from error
+            raise
+        now = self.settled(read_value(reading.detail) or "")
+        if not self.same(now, value):
+            raise Refused(
+                f"{self.id}: {value!r} was written and reads back as {now!r}",
+                "write the value in the form in which the kernel shows it",
+                changed=not self.same(now, reading.cells[""]),
+            )
+        return Done()
+
+    def settled(self, text: str) -> str:
+        """The value that is in force, of what the file shows."""
+        return text
+
+
+class SysctlItem(_KernelValue):
+    """`{"kind": "sysctl", "name": "vm.zone_reclaim_mode", "value": "0"}`: the running value, under /proc/sys."""
+
+    kind = "sysctl"
+
+    def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+        super().__init__(fields, entry)
+        self.key = fields.text("name")
+        self.parts = _sysctl_parts(self.key, f"{fields.where}.name")
+        self.value = one_line(fields)
+
+    @property
+    def id(self) -> str:
+        return (
+            f"sysctl:{'/'.join(self.parts)}"
+            if any("." in part for part in self.parts)
+            else f"sysctl:{'.'.join(self.parts)}"
+        )
+
+    def claims(self, node: Node) -> Iterable[Claim]:
+        return [("sysctl", *self.parts)]
+
+    def path(self, node: Node) -> str:
+        return node.at("/proc/sys/" + "/".join(self.parts))
+
+    def absent(self, cell: str) -> str:
+        return f"the kernel has no sysctl {self.key}"
+
+
+class SysfsItem(_KernelValue):
+    """`{"kind": "sysfs", "path": "/sys/...", "value": "..."}`.
+
+    Of a file that shows all choices ("always [madvise] never") the value is the chosen one.
+    """
+
+    kind = "sysfs"
+
+    def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+        super().__init__(fields, entry)
+        where = f"{fields.where}.path"
+        self._path = absolute(fields.text("path"), where)
+        if not under(self._path, _PLACES):
+            raise InputError(
+                where,
+                f"{self._path} is no file of the kernel's",
+                f"expected a path under {', '.join(_PLACES)}",
+            )
+        self.value = one_line(fields)
+
+    @property
+    def id(self) -> str:
+        return f"sysfs:{self._path}"
+
+    def claims(self, node: Node) -> Iterable[Claim]:
+        # /sys is full of links: two names may be one value
+        return [("sysfs", os.path.realpath(node.at(self._path)))]
+
+    def path(self, node: Node) -> str:
+        path = os.path.realpath(node.at(self._path))
+        places = tuple(os.path.realpath(node.at(place)) for place in _PLACES)
+        if not under(path, places):
+            raise Refused(f"{self._path} leads to {path}", f"expected a path under {', '.join(_PLACES)}")
+        if os.path.isdir(path):
+            raise Refused(f"{self._path} is a folder", "name the file in it")
+        return path
+
+    def settled(self, text: str) -> str:
+        chosen = _SELECTED.findall(text)
+        return chosen[0] if len(chosen) == 1 else text
+
+    def absent(self, cell: str) -> str:
+        return f"the kernel has no {self._path}"
+
+
+def one_line(fields: Fields) -> str:
+    """The `value` of an entry: one line, not empty. Raises InputError."""
+    value = fields.text("value").strip()
+    if not value or "\n" in value or "\0" in value:
+        raise InputError(f"{fields.where}.value", f"{value!r} is no value", "expected one line of text")
+    return value
+
+
+def _sysctl_parts(name: str, where: str) -> tuple[str, ...]:
+    """As sysctl.d(5): the first separator decides; where it is a slash, dots are a part of the names."""
+    first = re.search(r"[./]", name)
+    if first is not None and first[0] == ".":
+        name = name.translate(str.maketrans("./", "/."))
+    parts = tuple(name.split("/"))
+    if first is None or "\0" in name or any(part in ("", ".", "..") for part in parts):
+        raise InputError(where, f"{name!r} is no sysctl", "expected a form like vm.zone_reclaim_mode")
+    return parts

@@ -1,0 +1,211 @@
+"""What was there before: kept on the node, written and synced before anything else is.
+
+/var/lib/railwright/state.json, mode 0600, schema "railwright.state/1":
+
+    {"schema", "reload": bool, "made": [folder, ...], "origins": {item id: ...},
+     "slices": {slice: {item id: {"entry": {...}, "cells": {cell: {"prior", "written": [...], "pending": bool}}}}}}
+
+prior is what stood there before the first write of ours and never changes; written is every value that a run of ours
+may have left there; made lists the folders that we made, outermost first; reload says that systemd has yet to read its
+unit files again. A cell that was right when we came is not ours and not in here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..model import InputError
+from . import files
+from .fields import Fields, absolute, expected, mapping, sequence
+from .item import Kept, KeptCell, Node, Value
+from .outcome import Refused, StateError
+from .place import FOLDER, RECORD
+
+SCHEMA = "railwright.state/1"
+
+
+@dataclass
+class Record:
+    """The record in memory. seen: the file as it was read, None when there was none."""
+
+    slices: dict[str, dict[str, Kept]] = field(default_factory=dict)
+    origins: dict[str, Value] = field(default_factory=dict)
+    made: list[str] = field(default_factory=list)
+    reload: bool = False
+
+    @classmethod
+    def read(cls, node: Node) -> Record:
+        """The node's record, empty when it has none. Raises StateError when it is not one of ours."""
+        try:
+            found = files.read(node.root, RECORD)
+        except Refused as error:
+            raise StateError(RECORD, error.why, error.remedy) from None
+        except OSError as error:
+            raise StateError(RECORD, f"{error.strerror}", "run as root (become: true)") from error
+        if found is None:
+            return cls()
+        # Whoever can write it decides what root puts back.
+        if found.uid != os.geteuid() or int(found.mode, 8) & 0o022:
+            raise StateError(
+                RECORD,
+                f"it belongs to user {found.uid} with mode {found.mode}, so others may have written it",
+                "look at it, then give it back to root with mode 0600",
+            )
+        try:
+            return _decode(json.loads(found.data))
+        except InputError as error:
+            raise StateError(error.where, error.why, error.remedy) from None
+        except ValueError as error:
+            raise StateError(RECORD, f"this is not JSON: {error}", "put its last good copy back") from None
+
+    def kept(self, name: str, item_id: str) -> Kept:
+        """What is known of an item of a slice, an empty thing when nothing is."""
+        known = self.slices.get(name, {}).get(item_id) or Kept({})
+        return Kept(known.entry, known.cells, self.origins.get(item_id))
+
+    def items(self) -> Iterator[tuple[str, str, Kept]]:
+        """All items: slice, id, what is known."""
+        for name, items in self.slices.items():
+            for item_id, kept in items.items():
+                yield name, item_id, kept
+
+    def tidy(self) -> None:
+        """Forgets items without a cell, slices without an item and origins without an owner."""
+        self.slices = {
+            name: left
+            for name, items in self.slices.items()
+            if (left := {item_id: kept for item_id, kept in items.items() if kept.cells})
+        }
+        owned = {item_id for _, item_id, _ in self.items()}
+        self.origins = {item_id: value for item_id, value in self.origins.items() if item_id in owned}
+
+    def save(self, node: Node) -> None:
+        """Writes the record and waits for the disk; a record of nothing goes, with the folders that we made.
+
+        Raises StateError when the node cannot keep it.
+        """
+        try:
+            self._save(node)
+        except (OSError, Refused) as error:
+            with suppress(OSError, Refused):
+                files.remove_if_empty(node.root, FOLDER)
+            if isinstance(error, Refused):
+                raise StateError(RECORD, error.why, error.remedy) from None
+            raise StateError(
+                RECORD,
+                f"the record cannot be kept: {error.strerror}",
+                "free space or make the file system writable",
+            ) from error
+
+    def _save(self, node: Node) -> None:
+        if self.slices or self.reload:
+            self._claim_folders(files.missing_parents(node.root, RECORD))
+            self._write(node)
+        else:
+            self._forget(node)
+
+    def leave_folders(self, node: Node) -> None:
+        """Removes the folders that we made and that hold nothing any more."""
+        for path in reversed(list(self.made)):
+            if files.remove_if_empty(node.root, path):
+                self.made.remove(path)
+
+    def _claim_folders(self, missing: tuple[str, ...]) -> None:
+        self.made.extend(path for path in missing if path not in self.made)
+
+    def _write(self, node: Node) -> None:
+        files.make_parents(node.root, RECORD)
+        data = (json.dumps(_encode(self), indent=1, ensure_ascii=False) + "\n").encode(
+            "utf-8", "surrogatepass"
+        )
+        if len(data) > files.LARGEST:
+            raise Refused(
+                f"the record would have {len(data)} bytes; at most {files.LARGEST} can be kept",
+                "manage smaller files, or revert slices that are no longer needed",
+            )
+        content = files.Content(data, "0600", os.geteuid(), os.getegid())
+        files.replace(node.root, RECORD, content, files.read(node.root, RECORD))
+
+    def _forget(self, node: Node) -> None:
+        found = files.read(node.root, RECORD)
+        if found is not None:
+            files.remove(node.root, RECORD, found)
+        self.leave_folders(node)
+        # The folder is ours by its name: a run that was killed may have made it without a word in the record.
+        files.remove_if_empty(node.root, FOLDER)
+
+
+def _encode(record: Record) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "reload": record.reload,
+        "made": record.made,
+        "origins": record.origins,
+        "slices": {
+            name: {
+                item_id: {
+                    "entry": dict(kept.entry),
+                    "cells": {
+                        cell: {"prior": known.prior, "written": known.written, "pending": known.pending}
+                        for cell, known in kept.cells.items()
+                    },
+                }
+                for item_id, kept in items.items()
+            }
+            for name, items in record.slices.items()
+        },
+    }
+
+
+def _decode(data: Any) -> Record:
+    fields = Fields(data, RECORD)
+    schema = fields.text("schema")
+    if schema != SCHEMA:
+        raise InputError(
+            f"{RECORD}.schema",
+            f"found {schema!r}, expected {SCHEMA!r}",
+            "use the Railwright that wrote it, or a newer one",
+        )
+    made = sequence(fields.take("made"), f"{RECORD}.made")
+    for n, path in enumerate(made):
+        if not isinstance(path, str):
+            raise expected(f"{RECORD}.made[{n}]", "text", path)
+        absolute(path, f"{RECORD}.made[{n}]")
+    record = Record(
+        slices={
+            name: {
+                item_id: _decode_item(kept, f"{RECORD}.slices.{name}.{item_id}")
+                for item_id, kept in mapping(items, f"{RECORD}.slices.{name}").items()
+            }
+            for name, items in mapping(fields.take("slices"), f"{RECORD}.slices").items()
+        },
+        origins=dict(mapping(fields.take("origins"), f"{RECORD}.origins")),
+        made=made,
+        reload=fields.flag("reload") or False,
+    )
+    fields.close()
+    return record
+
+
+def _decode_item(data: Any, where: str) -> Kept:
+    fields = Fields(data, where)
+    entry = mapping(fields.take("entry"), f"{where}.entry")
+    cells = mapping(fields.take("cells"), f"{where}.cells")
+    fields.close()
+    return Kept(entry, {cell: _decode_cell(known, f"{where}.cells.{cell}") for cell, known in cells.items()})
+
+
+def _decode_cell(data: Any, where: str) -> KeptCell:
+    fields = Fields(data, where)
+    known = KeptCell(
+        fields.take("prior"),
+        sequence(fields.take("written"), f"{where}.written"),
+        fields.flag("pending") or False,
+    )
+    fields.close()
+    return known

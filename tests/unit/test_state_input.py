@@ -1,0 +1,266 @@
+"""What the writer refuses before it looks at the node: every entry, with the place and what was expected."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railwright.node.state import InputError, apply, revert
+from tests.unit.state_support import fingerprint, make_node
+
+FILE = {"kind": "file", "path": "/etc/a", "content": "x"}
+DIGEST = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # printf x | sha256sum
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    return make_node(tmp_path / "node")
+
+
+def changed(**values: Any) -> dict[str, Any]:
+    """FILE with other values; ... takes a key out."""
+    return {key: value for key, value in {**FILE, **values}.items() if value is not ...}
+
+
+ENTRIES: list[tuple[Any, str, str]] = [
+    ("file", "", "expected a mapping, found text"),
+    (7, "", "expected a mapping, found a number"),
+    ({}, ".kind", "missing"),
+    (changed(kind="fle"), ".kind", "unknown kind 'fle'"),
+    (changed(kind=True), ".kind", "expected text, found true or false"),
+    (changed(mod="0644"), ".mod", "unknown key"),
+    (changed(path=...), ".path", "missing"),
+    (changed(path=7), ".path", "expected text, found a number"),
+    (changed(path="etc/a"), ".path", "'etc/a' is not absolute"),
+    (changed(path="/etc/../root/a"), ".path", "'/etc/../root/a' is not a plain path"),
+    (changed(path="/etc//a"), ".path", "'/etc//a' is not a plain path"),
+    (changed(path="/etc/a/"), ".path", "'/etc/a/' is not a plain path"),
+    (changed(path="/etc/./a"), ".path", "'/etc/./a' is not a plain path"),
+    (changed(path="/etc/a\0b"), ".path", "'/etc/a\\x00b' is not a plain path"),
+    (changed(path="/etc"), ".path", "/etc is outside of what may be written"),
+    (
+        changed(path="/root/.ssh/authorized_keys"),
+        ".path",
+        "/root/.ssh/authorized_keys is outside of what may be written",
+    ),
+    (changed(path="/usr/bin/python3"), ".path", "/usr/bin/python3 is outside of what may be written"),
+    (
+        changed(path="/var/lib/railwright/state.json"),
+        ".path",
+        "/var/lib/railwright/state.json belongs to the writer itself",
+    ),
+    (changed(path="/run/railwright.lock"), ".path", "/run/railwright.lock belongs to the writer itself"),
+    (
+        changed(path="/run/railwright.write.lock"),
+        ".path",
+        "/run/railwright.write.lock belongs to the writer itself",
+    ),
+    (changed(path="/etc/.a.railwright"), ".path", "/etc/.a.railwright belongs to the writer itself"),
+    (changed(path="/etc/" + "a" * 244), ".path", "the name has 244 bytes"),
+    (changed(content=...), "", "expected either content or sha256"),
+    (changed(sha256=DIGEST), "", "expected either content or sha256"),
+    (changed(content="x\ud800"), ".content", "the text holds a lone surrogate"),
+    (changed(content=None), ".content", "expected text, found nothing"),
+    (changed(content=["x"]), ".content", "expected text, found a list"),
+    (changed(content=..., sha256=DIGEST.upper()), ".sha256", f"{DIGEST.upper()!r} is no SHA-256 digest"),
+    (changed(mode="644"), ".mode", "'644' is no file mode"),
+    (changed(mode="4755"), ".mode", "'4755' is no file mode"),
+    (changed(mode=0o644), ".mode", "expected text, found a number"),
+    (changed(owner=0), ".owner", "expected text, found a number"),
+    (changed(secret="yes"), ".secret", "expected true or false, found text"),
+    (changed(reboot=1), ".reboot", "expected true or false, found a number"),
+    (changed(because=["x"]), ".because", "expected text, found a list"),
+    ({"kind": "json_keys", "path": "/etc/d.json"}, ".keys", "missing"),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": ["/a"]},
+        ".keys",
+        "expected a mapping, found a list",
+    ),
+    ({"kind": "json_keys", "path": "/etc/d.json", "keys": {}}, ".keys", "no key is named"),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"a": 1}},
+        ".keys.a",
+        "'a' is no JSON pointer to a key",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"": 1}},
+        ".keys.",
+        "'' is no JSON pointer to a key",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a~2": 1}},
+        ".keys./a~2",
+        "'/a~2' is no JSON pointer to a key",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a": [{"b": (1,)}]}},
+        ".keys./a[0].b",
+        "expected a JSON value, found tuple",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a": {1: 2}}},
+        ".keys./a",
+        "expected text as a key, found 1",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a": float("nan")}},
+        ".keys./a",
+        "nan is no JSON number",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a": float("inf")}},
+        ".keys./a",
+        "inf is no JSON number",
+    ),
+    (
+        {"kind": "json_keys", "path": "/etc/d.json", "keys": {"/a": 1, "/a/b": 2}},
+        "",
+        "slice part and slice part both own file /etc/d.json a b (see slices.part[0])",
+    ),
+    ({"kind": "sysctl", "name": "vm.a"}, ".value", "missing"),
+    ({"kind": "sysctl", "name": "vm.a", "value": 0}, ".value", "expected text, found a number"),
+    ({"kind": "sysctl", "name": "vm.a", "value": " "}, ".value", "'' is no value"),
+    ({"kind": "sysctl", "name": "vm.a", "value": "1\n2"}, ".value", "'1\\n2' is no value"),
+    ({"kind": "sysctl", "name": "swappiness", "value": "1"}, ".name", "'swappiness' is no sysctl"),
+    ({"kind": "sysctl", "name": "vm/../../sys/a", "value": "1"}, ".name", "'vm/../../sys/a' is no sysctl"),
+    ({"kind": "sysctl", "name": "vm..a", "value": "1"}, ".name", "'vm//a' is no sysctl"),
+    ({"kind": "sysctl", "name": "vm.a", "value": "1", "secret": True}, ".secret", "unknown key"),
+    ({"kind": "sysfs", "path": "/etc/a", "value": "1"}, ".path", "/etc/a is no file of the kernel's"),
+    (
+        {"kind": "sysfs", "path": "/sys/../etc/a", "value": "1"},
+        ".path",
+        "'/sys/../etc/a' is not a plain path",
+    ),
+    (
+        {"kind": "sysfs", "path": "/proc/sys/vm/a", "value": "1"},
+        ".path",
+        "/proc/sys/vm/a is no file of the kernel's",
+    ),
+    ({"kind": "irq_affinity", "device": "eth0", "cpus": "1"}, ".device", "'eth0' is no PCI address"),
+    ({"kind": "irq_affinity", "device": "18:00.0", "cpus": ""}, ".cpus", "no CPU is named"),
+    (
+        {"kind": "irq_affinity", "device": "18:00.0", "cpus": "4-2"},
+        ".cpus",
+        "'4-2' is no CPU list: range 4-2",
+    ),
+    (
+        {"kind": "irq_affinity", "device": "18:00.0", "cpus": "1", "control_cpus": "x"},
+        ".control_cpus",
+        "'x' is no CPU list",
+    ),
+    ({"kind": "systemd_unit", "name": "docker"}, ".name", "'docker' is no unit"),
+    ({"kind": "systemd_unit", "name": "-a.service"}, ".name", "'-a.service' is no unit"),
+    ({"kind": "systemd_unit", "name": "../a.service"}, ".name", "'../a.service' is no unit"),
+    ({"kind": "systemd_unit", "name": "a.service", "state": "restarted"}, ".state", "found 'restarted'"),
+    ({"kind": "systemd_unit", "name": "a.service", "state": True}, ".state", "found True"),
+    (
+        {"kind": "systemd_unit", "name": "a.service", "enabled": "yes"},
+        ".enabled",
+        "expected true or false, found text",
+    ),
+    (
+        {"kind": "systemd_unit", "name": "a.service", "restart_if_older_than": "/etc/a"},
+        ".restart_if_older_than",
+        "expected a list, found text",
+    ),
+    (
+        {"kind": "systemd_unit", "name": "a.service", "restart_if_older_than": [7]},
+        ".restart_if_older_than[0]",
+        "expected text, found a number",
+    ),
+    (
+        {"kind": "systemd_unit", "name": "a.service", "restart_if_older_than": ["/a", "b"]},
+        ".restart_if_older_than[1]",
+        "'b' is not absolute",
+    ),
+]
+
+
+@pytest.mark.parametrize(("entry", "place", "why"), ENTRIES)
+def test_a_wrong_entry_is_refused_with_its_place_before_anything_is_written(
+    node: Path, entry: Any, place: str, why: str
+) -> None:
+    before = fingerprint(node)
+    with pytest.raises(InputError) as caught:
+        apply({"first": [changed(path="/etc/first")], "part": [entry]}, root=str(node))
+    assert (caught.value.where, caught.value.why) == (f"slices.part[0]{place}", why)
+    assert fingerprint(node) == before
+
+
+@pytest.mark.parametrize(
+    ("slices", "where", "why"),
+    [
+        (None, "slices", "expected a mapping, found nothing"),
+        ([], "slices", "expected a mapping, found a list"),
+        ({7: []}, "slices", "expected text as a key, found 7"),
+        ({"a b": []}, "slices", "'a b' is no name of a slice"),
+        ({"a": {}}, "slices.a", "expected a list, found a mapping"),
+        ({"a": [FILE, FILE]}, "slices.a[1]", "file:/etc/a is named by slices.a[0] already"),
+        (
+            {"a": [FILE], "b": [FILE]},
+            "slices.b[0]",
+            "slice b and slice a both own file /etc/a (see slices.a[0])",
+        ),
+    ],
+)
+def test_slices_that_are_none_or_quarrel_are_refused(node: Path, slices: Any, where: str, why: str) -> None:
+    for check in (True, False):
+        with pytest.raises(InputError) as caught:
+            apply(slices, root=str(node), check=check)
+        assert (caught.value.where, caught.value.why) == (where, why)
+
+
+@pytest.mark.parametrize(
+    ("blobs", "where", "why"),
+    [
+        (["x"], "blobs", "expected a mapping, found a list"),
+        ({"x": ""}, "blobs.x", "'x' is no SHA-256 digest"),
+        ({DIGEST: "%%%"}, f"blobs.{DIGEST}", "this is not base64"),
+        ({DIGEST: 7}, f"blobs.{DIGEST}", "this is not base64"),
+        ({DIGEST: "é"}, f"blobs.{DIGEST}", "this is not base64"),
+        (
+            {DIGEST: base64.b64encode(b"y").decode()},
+            f"blobs.{DIGEST}",
+            "the bytes have another digest than their key",
+        ),
+    ],
+)
+def test_blobs_that_are_none_are_refused(node: Path, blobs: Any, where: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        apply({}, root=str(node), blobs=blobs)
+    assert (caught.value.where, caught.value.why) == (where, why)
+
+
+@pytest.mark.parametrize(
+    ("names", "where"), [("part", "names"), (7, "names"), ([7], "names[0]"), (["a b"], "names[0]")]
+)
+def test_names_that_are_none_are_refused(node: Path, names: Any, where: str) -> None:
+    with pytest.raises(InputError) as caught:
+        revert(names, root=str(node))
+    assert caught.value.where == where
+
+
+def test_a_root_that_is_no_folder_is_refused(node: Path) -> None:
+    for root in ("etc", str(node / "nowhere")):
+        with pytest.raises(InputError, match="is no folder"):
+            apply({}, root=root)
+
+
+def test_every_slice_of_the_input_is_in_the_outcome(node: Path) -> None:
+    outcome = apply(
+        {"empty": [], "part": [changed(owner="0", group="0")]}, root=str(node), check=True
+    ).to_json()
+    assert list(outcome["slices"]) == ["empty", "part"]
+    assert outcome["slices"]["empty"] == {"changed": False, "items": []}
+    assert list(outcome) == ["changed", "slices", "diff", "failures", "reboot_needed"]
+    assert revert(["never"], root=str(node)).to_json()["slices"] == {"never": {"changed": False, "items": []}}
+
+
+def test_what_takes_effect_at_the_next_boot_is_listed_when_it_changes(node: Path) -> None:
+    entry = changed(path="/etc/default/grub.d/60-rail.cfg", reboot=True)
+    assert apply({"part": [entry]}, root=str(node)).reboot_needed == ("file:/etc/default/grub.d/60-rail.cfg",)
+    assert apply({"part": [entry]}, root=str(node)).reboot_needed == ()
+    assert revert(root=str(node)).reboot_needed == ("file:/etc/default/grub.d/60-rail.cfg",)
