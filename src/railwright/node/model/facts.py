@@ -18,7 +18,11 @@ SCHEMA = "railwright.facts/1"
 
 @dataclass(frozen=True)
 class Witness:
-    """Where facts come from. kind: sysfs, nccl-xml, nvidia-smi, hwloc, lspci, facts. source: a path or host."""
+    """Where facts come from. source: a path or host.
+
+    kind: sysfs, facts, nccl-xml, hwloc, lspci, nvidia-smi (its matrix), nvidia-smi-q, nvlink, ibdev2netdev, ibstat,
+    ibstatus, show_gids, mlnx_qos, interrupts, lscpu, dmidecode.
+    """
 
     kind: str
     source: str
@@ -321,7 +325,9 @@ class Facts:
     """One machine.
 
     complete: False when the witness is cut. paths: only from matrix witnesses, where the PCI tree is not visible.
-    notes: what the reader wants said (each becomes a finding `facts.note`).
+    notes: what the reader wants said (each becomes a finding `facts.note`). sources: where several witnesses were
+    merged, the witness ("lspci node7.txt") of each fact that is not from the first one, by the fact's place
+    ("gpus[GPU0].uuid", "cpus.cores"); the PCI tree is the first one's.
     """
 
     schema: str
@@ -341,6 +347,7 @@ class Facts:
     conflicts: tuple[Conflict, ...] = ()
     complete: bool = True
     notes: tuple[str, ...] = ()
+    sources: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data: Any, where: str = "facts") -> Facts:

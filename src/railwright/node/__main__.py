@@ -1,0 +1,239 @@
+"""Railwright on one node, with nothing but Python: `python3 railwright.pyz VERB`, or `python -m railwright.node VERB`.
+
+discover  read this node and print its facts
+plan      plan it by its policy
+check     compare it with its plan
+boot      bring it to its plan, as the boot unit does
+show      the table of GPUs, slots and rails, and what this program is
+
+Exit status: 0 good, 1 findings or drift, 2 bad input or usage, 3 refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from .. import __version__
+from ..plan import plan as make_plan
+from ..plan.slices import POLICY_FILE
+from . import boot as booting
+from .check import check, is_open
+from .discover import discover
+from .model import Facts, Finding, InputError, Plan, Policy, to_json
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Runs one verb; the exit status."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        status: int = chosen.run(chosen)
+        sys.stdout.flush()
+        return status
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return booting.UNREADABLE
+    except BrokenPipeError:
+        # The reader of our output has gone; Python must not complain about it when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return booting.UNREADABLE
+
+
+def archive() -> Optional[Path]:
+    """The zipapp that this runs from; None from a folder."""
+    return next((parent for parent in Path(__file__).resolve().parents if parent.is_file()), None)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="railwright.pyz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name, run, words in (
+        ("discover", _discover, "read this node"),
+        ("plan", _plan, "plan this node"),
+        ("check", _check, "compare this node with its plan"),
+        ("boot", _boot, "bring this node to its plan"),
+        ("show", _show, "GPUs, slots and rails"),
+    ):
+        verb = verbs.add_parser(name, help=words)
+        verb.add_argument(
+            "--root", type=_folder, default=Path("/"), help="a folder that holds a node's files"
+        )
+        if name != "boot":
+            verb.add_argument("--json", action="store_true", help="print JSON")
+        if name in {"plan", "check", "show"}:
+            verb.add_argument("--policy", type=Path, help="a policy instead of the one that lies on the node")
+        if name == "check":
+            verb.add_argument(
+                "--plan", type=Path, help="a plan instead of the one that follows from the policy"
+            )
+        verb.set_defaults(run=run)
+    return parser
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is no folder")
+    return path
+
+
+def _discover(chosen: argparse.Namespace) -> int:
+    facts = discover(chosen.root, tools=chosen.root == Path("/"))
+    if chosen.json:
+        _dump(facts)
+        return booting.GOOD
+    for gpu in facts.gpus:
+        print(f"{gpu.name}  {gpu.address}  NUMA {_or_unknown(gpu.numa)}  {_or_unknown(gpu.model)}")
+    for nic in facts.nics:
+        rate = "rate unknown" if nic.rate is None else f"{nic.rate / 1000:g} Gb/s"
+        names = "  ".join(filter(None, (nic.rdma, nic.netdev)))
+        print(f"{names}  {nic.address}  NUMA {_or_unknown(nic.numa)}  {_or_unknown(nic.state)}  {rate}")
+    for note in facts.notes:
+        print(f"note: {note}")
+    return booting.GOOD
+
+
+def _plan(chosen: argparse.Namespace) -> int:
+    plan = _planned(chosen)[2]
+    if chosen.json:
+        _dump(plan)
+    else:
+        _print_plan(plan)
+    return booting.REFUSED if plan.status == "refused" else booting.GOOD
+
+
+def _print_plan(plan: Plan) -> None:
+    for line in plan.summary:
+        print(line)
+    for finding in (*plan.refusals, *plan.findings):
+        print(_finding(finding))
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    if chosen.plan is None:
+        policy, _, plan = _planned(chosen)
+    else:
+        policy, plan = _policy(chosen), Plan.read(_read_json(chosen.plan), str(chosen.plan))
+    if plan.status == "refused":
+        _print_findings(plan.refusals, chosen.json)
+        return booting.REFUSED
+    facts = discover(
+        chosen.root,
+        watch=plan.files(),
+        units=plan.units(),
+        sysctls=tuple(policy.sysctls),
+        tools=chosen.root == Path("/"),
+    )
+    found = check(plan, facts, policy.accept)
+    _print_findings(found, chosen.json)
+    return booting.FINDINGS if any(is_open(finding) for finding in found) else booting.GOOD
+
+
+def _boot(chosen: argparse.Namespace) -> int:
+    return booting.boot(chosen.root, _say, archive=archive())
+
+
+def _say(line: str) -> None:
+    # The journal gets each line when it is said, not when the program ends.
+    print(line, flush=True)
+
+
+def _show(chosen: argparse.Namespace) -> int:
+    policy, facts, plan = _planned(chosen)
+    program = archive()
+    digest = None if program is None else hashlib.sha256(program.read_bytes()).hexdigest()
+    if chosen.json:
+        shown = {
+            "version": __version__,
+            "sha256": digest,
+            "policy_sha256": plan.policy_sha256,
+            "status": plan.status,
+            "gpus": to_json(plan.gpus),
+            "nics": to_json(plan.nics),
+        }
+        print(json.dumps(shown, indent=2))
+        return booting.GOOD
+    print(f"railwright {__version__}" + (f", sha256 {digest}" if digest else ""))
+    print(f"{facts.host.name or 'this node'}, {plan.status}, workload {policy.workload}")
+    rows = [("slot", "GPU", "PCI", "rail", "NICs", "CPUs")]
+    rows += [
+        (
+            _dash(gpu.slot),
+            str(gpu.index),
+            _dash(gpu.pci),
+            _dash(gpu.rail),
+            ",".join(gpu.nics) or "-",
+            _dash(gpu.cpus),
+        )
+        for gpu in plan.gpus
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    return booting.GOOD
+
+
+def _planned(chosen: argparse.Namespace) -> tuple[Policy, Facts, Plan]:
+    policy = _policy(chosen)
+    facts = discover(chosen.root, sysctls=tuple(policy.sysctls), tools=chosen.root == Path("/"))
+    return policy, facts, make_plan(facts, policy)
+
+
+def _policy(chosen: argparse.Namespace) -> Policy:
+    if chosen.policy is not None:
+        return Policy.read(_read_json(chosen.policy), str(chosen.policy))
+    # A machine that nobody has set up yet is planned by the defaults.
+    path = chosen.root / POLICY_FILE.lstrip("/")
+    return booting.read_policy(chosen.root) if path.exists() else Policy()
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(str(path), f"is no JSON: {error}") from None
+
+
+def _print_findings(findings: Sequence[Finding], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"findings": to_json(tuple(findings))}, indent=2))
+        return
+    for finding in findings:
+        print(_finding(finding))
+    if not findings:
+        print("good: the node is as planned")
+
+
+def _finding(finding: Finding) -> str:
+    line = f"{finding.severity}: {finding.code}: {finding.where}: {finding.why}"
+    if finding.accepted is not None:
+        return f"{line} [accepted: {finding.accepted}]"
+    return line + (f"\n    {finding.remedy}" if finding.remedy else "")
+
+
+def _dump(value: Any) -> None:
+    print(json.dumps(to_json(value), indent=2))
+
+
+def _dash(value: object) -> str:
+    return "-" if value is None or value == "" else str(value)
+
+
+def _or_unknown(value: object) -> str:
+    return "unknown" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

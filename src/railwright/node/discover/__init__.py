@@ -1,0 +1,117 @@
+"""The one reader of a node: everything that a plan or a check needs, from sys, proc and etc below a root.
+
+It needs no NVIDIA driver and changes nothing. A recorded tree serves as a machine: what only a live one can answer
+(systemd, other tools, this process's own CPUs) is left out there and stays unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Union
+
+from ..model import Facts, FileFact, InputError, Witness
+from ..model.facts import SCHEMA
+from .cpus import read_cpuinfo, read_cpus, read_numa, read_online
+from .host import INTERFACE_SYSCTLS, SYSCTLS
+from .host import read_host as _read_host
+from .irq import read_irqs
+from .net import read_nics
+from .nvidia_smi import with_nvidia_smi
+from .pci import gpus as read_gpus
+from .pci import read_pci
+from .routes import read_routes
+from .tools import read_units, run_tools
+from .tree import Tree
+
+__all__ = ["INTERFACE_SYSCTLS", "IRQBALANCE", "SYSCTLS", "discover"]
+
+# It moves interrupts behind everybody's back, so its state is always read.
+IRQBALANCE = "irqbalance.service"
+# A watched file is one that the project writes: the largest is the boot zipapp, below 1 MiB.
+_WATCHED_BYTES = 64 * 1024 * 1024
+_KERNEL = ("sys/", "proc/")
+
+
+def discover(
+    root: Union[Path, Tree],
+    *,
+    watch: Sequence[str] = (),
+    units: Sequence[str] = (),
+    sysctls: Sequence[str] = (),
+    tools: bool = False,
+) -> Facts:
+    """Facts of the machine below `root` ("/" is this one; a Tree serves as it is).
+
+    watch: absolute paths of files whose digest, mode and owner are wanted. units: systemd units besides irqbalance's.
+    sysctls: keys besides SYSCTLS, a policy's say. tools: whether to run lspci, nvidia-smi, systemctl and ip, and keep
+    what they say. units and tools are answered for "/" only. Raises InputError, naming the file, for what no kernel
+    writes and for a tree that is no machine.
+    """
+    tree = root if isinstance(root, Tree) else Tree(root)
+    if not tree.is_folder("sys/devices/system/cpu"):
+        raise InputError(
+            tree.where("sys/devices/system/cpu"),
+            "is not there",
+            "expected the root of a Linux machine, or a copy of its sys and proc",
+        )
+    cpuinfo = read_cpuinfo(tree)
+    online = read_online(tree)
+    numa = read_numa(tree, online)
+    pci = read_pci(tree)
+    nics, notes = read_nics(tree, pci, read_routes(tree))
+    gpus = read_gpus(tree, pci)
+    with_irqs = frozenset({gpu.address or "" for gpu in gpus} | {nic.address or "" for nic in nics})
+    outputs = run_tools() if tools and tree.live else ()
+    gpus, conflicts = with_nvidia_smi(gpus, outputs)
+    if not pci.seen:
+        notes = (
+            *notes,
+            f"{tree.where('sys/bus/pci/devices')} is not there: this witness shows no PCI device",
+        )
+    return Facts(
+        schema=SCHEMA,
+        witnesses=(Witness("sysfs", str(tree.root)),),
+        host=_read_host(tree, cpuinfo, nics, sysctls),
+        cpus=read_cpus(tree, cpuinfo, online, numa),
+        numa=numa,
+        roots=pci.roots,
+        pci=pci.devices,
+        gpus=gpus,
+        nics=nics,
+        irqs=read_irqs(tree, pci, with_irqs),
+        files=tuple(_watched(tree, path) for path in dict.fromkeys(watch)),
+        units=read_units(tuple(dict.fromkeys((IRQBALANCE, *units)))) if tree.live else (),
+        tools=outputs,
+        conflicts=conflicts,
+        notes=notes,
+    )
+
+
+def _watched(tree: Tree, path: str) -> FileFact:
+    """A file as it lies there. A link is not followed: its digest is that of the text it holds, its mode is "link"."""
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise InputError(f"watch.{path}", "is no absolute path", "expected a path like /etc/nccl.conf")
+    inside = path.lstrip("/")
+    status = tree.status(inside)
+    if status is None:
+        return FileFact(path)
+    known = FileFact(path, uid=status.st_uid, gid=status.st_gid)
+    if stat.S_ISREG(status.st_mode):
+        data = tree.data(inside, _WATCHED_BYTES)
+        if data is None:
+            # Without its digest the answer would say that there is no file.
+            raise InputError(
+                tree.where(inside), "cannot be read", "run as root, and again if it has just gone"
+            )
+        text = data.decode("utf-8", "backslashreplace").strip() if inside.startswith(_KERNEL) else None
+        mode = f"{stat.S_IMODE(status.st_mode):04o}"
+        return replace(known, sha256=hashlib.sha256(data).hexdigest(), mode=mode, text=text)
+    if stat.S_ISLNK(status.st_mode):
+        target = tree.link(inside) or ""
+        return replace(known, sha256=hashlib.sha256(os.fsencode(target)).hexdigest(), mode="link")
+    return replace(known, mode="folder" if stat.S_ISDIR(status.st_mode) else "other")
