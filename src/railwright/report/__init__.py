@@ -1,0 +1,42 @@
+"""The page of a run: what was found, decided, changed and proved on each node, and what nobody looked at.
+
+Input is the directory that a run leaves: `<dir>/<node>/{facts,policy,plan,findings,changes}.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .collect import collect
+from .document import document
+from .files import write_all
+from .page import render
+from .svg import node_svg
+
+__all__ = ["build", "node_svg", "write"]
+
+
+def build(directory: Path, generated: str | None = None) -> dict[str, Any]:
+    """The report of a run, from its files alone: schema railwright.report/1, see `document`.
+
+    A node whose files are missing or cannot be used is in it with status "no result" and the reasons, and is not ok.
+    generated: a time to be shown, if the caller wants one. Raises InputError when `directory` cannot be listed.
+    """
+    return document(collect(directory), generated)
+
+
+def write(directory: Path, generated: str | None = None) -> Path:
+    """Write report.json and index.html into the directory of a run and return the page's path.
+
+    Raises InputError when the directory cannot be listed or written; then what was there before is still there.
+    """
+    nodes = collect(directory)
+    # ASCII only: names that are not text (a lone surrogate) have no UTF-8.
+    data = json.dumps(document(nodes, generated), indent=2, allow_nan=False) + "\n"
+    page = directory / "index.html"
+    write_all(
+        {directory / "report.json": data.encode("ascii"), page: render(nodes, generated).encode("utf-8")}
+    )
+    return page
