@@ -1,0 +1,73 @@
+"""node_record: keep on the controller what a run saw, decided and did on one node."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+NOUNS = ("facts", "policy", "plan", "changes", "findings")
+
+
+class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
+    """One JSON file a noun below FOLDER/HOST, each written whole or not at all, in check mode too.
+
+    A noun without a value is left as it is. No connection is made: the record of a node that cannot be reached can be
+    begun. Only the inventory's name for the node becomes a part of a path, never a value that the node gave.
+    """
+
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(
+            argument_spec={
+                "folder": {"type": "path", "required": True},
+                "begin": {"type": "bool", "default": False},
+                **{noun: {"type": "dict"} for noun in NOUNS},
+            }
+        )
+        folder = Path(options["folder"]).resolve() / host_folder((task_vars or {})["inventory_hostname"])
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if options["begin"]:
+                for noun in NOUNS:
+                    (folder / f"{noun}.json").unlink(missing_ok=True)
+            for noun in NOUNS:
+                if options[noun]:
+                    write(folder / f"{noun}.json", json.dumps(options[noun], indent=2) + "\n")
+        except OSError as error:
+            raise AnsibleActionFail(
+                f"{error.filename}: {error.strerror}; set node_output to a folder to write in"
+            ) from error
+        return {**result, "changed": False, "folder": str(folder.parent)}
+
+
+def host_folder(host: str) -> str:
+    """The node's own folder. Raises AnsibleActionFail for a name that would lead elsewhere."""
+    if host in ("", ".", "..") or "/" in host or "\0" in host:
+        raise AnsibleActionFail(
+            f"inventory: {host!r} cannot be the name of a folder; give the host another name"
+        )
+    return str(host)
+
+
+def write(path: Path, text: str) -> None:
+    """All of `text` or what was there before."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
