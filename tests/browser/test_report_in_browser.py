@@ -40,7 +40,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("hostile")
     check = {"name": "<img src=x onerror=alert(4)>", "ok": False, "detail": "x" * 500, "skipped": False}
     for name in ("<i>node", "n" * 200, "a b c " * 30):
-        samples.write_node(directory, name, *samples.hostile(), checks=[check], changes=samples.changes())
+        samples.write_node(
+            directory, name, *samples.hostile_files(), checks=[check], changes=samples.changes()
+        )
+    assert all(not node["reasons"] for node in report.build(directory)["nodes"].values())
     return report.write(directory)
 
 

@@ -379,6 +379,19 @@ def test_further_ports_of_a_rail_stand_behind_its_nic(tmp_path: Path) -> None:
     assert data["nodes"]["n1"]["rails"][2]["more"] == ["mlx5_1"]
 
 
+def test_a_spare_nic_that_keeps_a_number_is_no_stop_of_that_rail(tmp_path: Path) -> None:
+    facts, plan = samples.hgx()
+    spared = replace(
+        plan, nics=tuple(replace(nic, role="spare") if nic.rail == 5 else nic for nic in plan.nics)
+    )
+    for name, its in (("n1", plan), ("n2", plan), ("n3", spared)):
+        samples.write_node(tmp_path, name, facts, its)
+    data = report.build(tmp_path)
+    assert data["rails"]["5"]["n3"] == {"nic": None, "pci": None, "more": [], "odd": True}
+    assert [rail["rail"] for rail in data["nodes"]["n3"]["rails"]] == [0, 1, 2, 3, 4, 6, 7]
+    assert data["nodes"]["n3"]["summary"].startswith("8 GPUs on 7 rails")
+
+
 def test_a_refused_node_is_in_no_rail(tmp_path: Path) -> None:
     facts, plan = samples.hgx()
     samples.write_node(tmp_path, "n1", facts, replace(plan, status="refused"))

@@ -75,10 +75,11 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Page]:
     changes["slices"]["</p><script>alert(5)</script>"] = changes["slices"].pop("sysctls")
     check = {"name": "<img src=x onerror=alert(4)>", "ok": False, "detail": "\u202e\x07", "skipped": False}
     skipped = {"name": "<b>", "ok": False, "detail": "<i>", "skipped": True}
-    facts, plan = samples.hostile()
+    facts, plan = samples.hostile_files()
     facts = replace(facts, conflicts=(Conflict("<u>", (Claim("<s>", "<q>"),)),))
     samples.write_node(directory, "<i>\u202enode\"'", facts, plan, checks=[check, skipped], changes=changes)
     samples.write_node(directory, "{{ 7 * 7 }}", facts, plan, checks=[check])
+    assert [node["reasons"] for node in report.build(directory)["nodes"].values()] == [[], []]
     return page_of(directory)
 
 

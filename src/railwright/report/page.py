@@ -26,7 +26,7 @@ from .certificate import Gauge, gauges, link_ends, proof
 from .collect import Check, Item, Node
 from .document import document, own_checks, rails_over_nodes
 from .numbers import count, rate
-from .rails import Stop, kind_of
+from .rails import Stop, kind_of, rails_of
 from .verdict import PLANNED, REFUSED, Verdict, failed, judge, skipped
 from .visible import shorten, visible
 
@@ -241,9 +241,7 @@ def _view(number: int, node: Node, verdict: Verdict, total: int) -> NodeView:
         machine=_machine(facts, plan) if facts is not None else (),
         picture=_picture(number, node, verdict, narrow=False),
         narrow=_picture(number, node, verdict, narrow=True),
-        rails=tuple(sorted({nic.rail for nic in plan.nics if nic.rail is not None}))
-        if plan is not None
-        else (),
+        rails=rails_of(plan) if plan is not None else (),
         rows=_rows(plan) if plan is not None else (),
         gauges=gauges(plan.bound) if plan is not None else (),
         proof=proof(plan.bound) if plan is not None else "",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from railwright.node.model import Facts, Plan
 
+_CARRYING = ("rail", "second-port")
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -39,6 +41,11 @@ def rail_table(plans: dict[str, Plan], kinds: dict[str, str]) -> dict[int, dict[
     return table
 
 
+def rails_of(plan: Plan) -> tuple[int, ...]:
+    """Numbers of the rails that carry something."""
+    return tuple(sorted(_stops(plan)))
+
+
 def kind_of(facts: Facts | None) -> str:
     """What a machine is called: its product, else its GPUs."""
     if facts is None:
@@ -53,7 +60,8 @@ def _stops(plan: Plan) -> dict[int, Stop]:
     stops: dict[int, Stop] = {}
     # The rail NIC itself stands for its rail, further ports of its card come after it.
     for nic in sorted(plan.nics, key=lambda nic: nic.role != "rail"):
-        if nic.rail is None:
+        # A spare NIC may keep the number of a rail whose GPU is gone: nothing runs on it.
+        if nic.rail is None or nic.role not in _CARRYING:
             continue
         known = stops.get(nic.rail)
         if known is None:

@@ -13,6 +13,7 @@ from railwright.node.model import Finding, Plan
 
 from .collect import Check, Node
 from .numbers import count, rate
+from .rails import rails_of
 
 PLANNED, REFUSED, NO_RESULT = "planned", "refused", "no result"
 
@@ -126,8 +127,7 @@ def _summary(node: Node, status: str, findings: tuple[Finding, ...], own: tuple[
 
 
 def _shape(plan: Plan) -> str:
-    rails = {nic.rail for nic in plan.nics if nic.role == "rail" and nic.rail is not None}
-    words = f"{count(len(plan.gpus), 'GPU')} on {count(len(rails), 'rail')}"
+    words = f"{count(len(plan.gpus), 'GPU')} on {count(len(rails_of(plan)), 'rail')}"
     achieved = plan.bound.achieved_gbytes
     return words if achieved is None else f"{words}, {rate(achieved)} GB/s for each with all sending"
 
