@@ -323,16 +323,21 @@ def test_the_totals_count_by_hand(tmp_path: Path) -> None:
         "no_result": 1,
         "gpus": 40,  # 8 + 8 + 8 + 8 + 4 + 4
         "rails": 10,  # 0-7, 11, 12
-        "odd_stops": 8,  # all rails of gpu-a02, among three HGX H100
+        "odd_stops": 0,
+        "renamed_stops": 8,  # all rails of gpu-a02, among three HGX H100
         "changed": 2,
         "findings": {"error": 2, "warning": 3, "info": 1, "accepted": 1},
         "checks": {"passed": 13, "failed": 1, "skipped": 3},
     }
 
 
-def with_nic(plan: Plan, rail: int, name: str) -> Plan:
+def with_nic(plan: Plan, rail: int, *, name: str | None = None, pci: str | None = None) -> Plan:
     return replace(
-        plan, nics=tuple(replace(nic, name=name) if nic.rail == rail else nic for nic in plan.nics)
+        plan,
+        nics=tuple(
+            replace(nic, name=name or nic.name, pci=pci or nic.pci) if nic.rail == rail else nic
+            for nic in plan.nics
+        ),
     )
 
 
@@ -340,7 +345,7 @@ def test_the_odd_one_of_a_rail_is_marked_among_machines_of_its_kind(tmp_path: Pa
     facts, plan = samples.hgx()
     for name in ("n1", "n2", "n10"):
         samples.write_node(tmp_path, name, facts, plan)
-    samples.write_node(tmp_path, "n3", facts, with_nic(plan, 5, "mlx5_77"))
+    samples.write_node(tmp_path, "n3", facts, with_nic(plan, 5, name="mlx5_77", pci="0000:77:00.0"))
     samples.write_node(tmp_path, "other", *samples.pcie_box())
     rails = report.build(tmp_path)["rails"]
     assert list(rails) == [str(rail) for rail in range(8)]
@@ -348,7 +353,7 @@ def test_the_odd_one_of_a_rail_is_marked_among_machines_of_its_kind(tmp_path: Pa
     assert odd == [("5", "n3")]
     assert rails["5"]["n3"]["nic"] == "mlx5_77"
     assert list(rails["0"]) == ["n1", "n2", "n3", "n10", "other"]
-    assert rails["7"]["other"] == {"nic": None, "pci": None, "more": [], "odd": False}
+    assert rails["7"]["other"] == {"nic": None, "pci": None, "more": [], "odd": False, "renamed": False}
 
 
 def test_a_missing_rail_is_odd_and_two_that_differ_are_both(tmp_path: Path) -> None:
@@ -362,9 +367,23 @@ def test_a_missing_rail_is_odd_and_two_that_differ_are_both(tmp_path: Path) -> N
 
     pair = tmp_path / "pair"
     samples.write_node(pair, "n1", facts, plan)
-    samples.write_node(pair, "n2", facts, with_nic(plan, 0, "mlx5_99"))
+    samples.write_node(pair, "n2", facts, with_nic(plan, 0, pci="0000:99:00.0"))
     row = report.build(pair)["rails"]["0"]
     assert {name: stop["odd"] for name, stop in row.items()} == {"n1": True, "n2": True}
+
+
+def test_another_name_at_the_same_address_is_the_right_rail(tmp_path: Path) -> None:
+    facts, plan = samples.hgx()
+    for name, its in (("n1", plan), ("n2", plan), ("n3", with_nic(plan, 5, name="mlx5_77"))):
+        samples.write_node(tmp_path, name, facts, its)
+    data = report.build(tmp_path)
+    row = data["rails"]["5"]
+    assert {name: (stop["odd"], stop["renamed"]) for name, stop in row.items()} == {
+        "n1": (False, False),
+        "n2": (False, False),
+        "n3": (False, True),
+    }
+    assert (data["totals"]["odd_stops"], data["totals"]["renamed_stops"]) == (0, 1)
 
 
 def test_further_ports_of_a_rail_stand_behind_its_nic(tmp_path: Path) -> None:
@@ -387,7 +406,7 @@ def test_a_spare_nic_that_keeps_a_number_is_no_stop_of_that_rail(tmp_path: Path)
     for name, its in (("n1", plan), ("n2", plan), ("n3", spared)):
         samples.write_node(tmp_path, name, facts, its)
     data = report.build(tmp_path)
-    assert data["rails"]["5"]["n3"] == {"nic": None, "pci": None, "more": [], "odd": True}
+    assert data["rails"]["5"]["n3"] == {"nic": None, "pci": None, "more": [], "odd": True, "renamed": False}
     assert [rail["rail"] for rail in data["nodes"]["n3"]["rails"]] == [0, 1, 2, 3, 4, 6, 7]
     assert data["nodes"]["n3"]["summary"].startswith("8 GPUs on 7 rails")
 

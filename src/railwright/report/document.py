@@ -7,7 +7,7 @@
    "achieved_gbytes", "credible_gbytes": GB/s (10^9 bytes) or null, "certificate": as in the plan or null,
    "findings": of plan and check, "checks": of the node, "changed": null when the node was not tuned in this run,
    "slices": {name: {"stage", "because", "changed", "items"}}}},
- "rails": {rail: {node: {"nic", "pci", "more": further ports, "odd"}}}, "totals": counts}
+ "rails": {rail: {node: {"nic", "pci", "more": further ports, "odd", "renamed"}}}, "totals": counts}
 
 `ok` is true exactly when every check of the report is ok or skipped; a skipped check has ok false.
 """
@@ -120,7 +120,13 @@ def _slices(node: Node) -> dict[str, Any]:
 
 
 def _stop(stop: Stop) -> dict[str, Any]:
-    return {"nic": stop.nic, "pci": stop.pci, "more": list(stop.more), "odd": stop.odd}
+    return {
+        "nic": stop.nic,
+        "pci": stop.pci,
+        "more": list(stop.more),
+        "odd": stop.odd,
+        "renamed": stop.renamed,
+    }
 
 
 def _totals(
@@ -141,6 +147,7 @@ def _totals(
         ),
         "rails": len(table),
         "odd_stops": sum(stop.odd for row in table.values() for stop in row.values()),
+        "renamed_stops": sum(stop.renamed for row in table.values() for stop in row.values()),
         "changed": sum(node.changes is not None and node.changes.changed for node in nodes),
         "findings": {
             **{severity: sum(finding.severity == severity for finding in is_open) for severity in SEVERITIES},

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from railwright.node.model import Facts, Plan
 
@@ -14,13 +15,15 @@ _CARRYING = ("rail", "second-port")
 class Stop:
     """A rail on one node. nic None: the node has no such rail. more: further ports of the same rail.
 
-    odd: not what more than half of the planned nodes of the same kind of machine have.
+    odd: not at the PCI address at which more than half of the planned nodes of the same kind of machine have it.
+    renamed: at that address, but not under the name that more than half have: the rail is right all the same.
     """
 
     nic: str | None
     pci: str | None = None
     more: tuple[str, ...] = ()
     odd: bool = False
+    renamed: bool = False
 
 
 def rail_table(plans: dict[str, Plan], kinds: dict[str, str]) -> dict[int, dict[str, Stop]]:
@@ -72,10 +75,27 @@ def _stops(plan: Plan) -> dict[int, Stop]:
 
 
 def _marked(row: dict[str, Stop]) -> dict[str, Stop]:
-    counts = Counter((stop.nic, stop.pci, stop.more) for stop in row.values())
-    usual, number = counts.most_common(1)[0]
-    settled = number * 2 > len(row)
+    usual_place, usual_name = _usual(row, _place), _usual(row, _name)
     return {
-        name: Stop(stop.nic, stop.pci, stop.more, not settled or (stop.nic, stop.pci, stop.more) != usual)
+        name: replace(
+            stop,
+            odd=_place(stop) != usual_place,
+            renamed=_place(stop) == usual_place and _name(stop) != usual_name,
+        )
         for name, stop in row.items()
     }
+
+
+def _usual(row: dict[str, Stop], aspect: Callable[[Stop], object]) -> object:
+    """What more than half of the stops have; None, which no stop has, where nothing is that usual."""
+    value, number = Counter(map(aspect, row.values())).most_common(1)[0]
+    return value if number * 2 > len(row) else None
+
+
+def _place(stop: Stop) -> tuple[object, ...]:
+    """Which NIC it is. A kernel's name for it is no part of that, except where a witness shows no address."""
+    return (stop.pci, len(stop.more)) if stop.pci is not None else _name(stop)
+
+
+def _name(stop: Stop) -> tuple[object, ...]:
+    return (stop.nic, stop.more)
