@@ -14,7 +14,8 @@ BEGUN := $(shell date +%s)
 ON_MAIN := PATH="$$PWD/.venv/bin:$$PATH"
 ON_SECOND := PATH="$$PWD/.venv-3.11/bin:$$PATH"
 
-.PHONY: help setup demo test static unit molecule second docs constraints clean begin system-packages
+.PHONY: help setup demo test static unit molecule second docs constraints clean begin system-packages \
+    lab-setup lab-test lab-demo lab-long
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]*:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -30,6 +31,20 @@ setup: ## Make the environments of both rows, each package checked against its h
 demo: ## Show the whole flow on a simulated rack, without a GPU
 	@sh tools/venv.sh .venv constraints-runtime.txt 3.12 3.13 3.11
 	@$(ON_MAIN) $(MAIN) -m tools.demo
+
+lab-setup: ## Install what the lab needs and build its root file systems (Debian, as root)
+	@sh tools/venv.sh .venv constraints.txt 3.12 3.13 3.11
+	@$(ON_MAIN) $(STEP) "Make the lab ready" $(MAIN) -m tests.lab setup
+
+lab-test: lab-setup ## Run the tests on real systemd hosts, about five minutes (as root)
+	@$(ON_MAIN) $(STEP) "Run the lab's tests" $(MAIN) -m pytest tests/lab
+
+lab-demo: lab-setup ## Show the whole flow on two real systemd hosts, with a reboot, without a GPU (as root)
+	@$(ON_MAIN) $(MAIN) -m tests.lab.demo
+
+lab-long: lab-setup ## Start and stop lab nodes 32 times and ask for leftovers, and 16 nodes at once (as root)
+	@RAILWRIGHT_LAB_CYCLES=32 RAILWRIGHT_LAB_NODES=16 $(ON_MAIN) $(STEP) "Run the lab's long tests" \
+	    $(MAIN) -m pytest -s tests/lab/test_lab_teardown.py -k "many or crowd"
 
 test: begin setup system-packages static unit molecule second ## Run every layer on both rows
 	@took=$$(($$(date +%s) - $(BEGUN))); echo "make test took $$((took / 60)) min $$((took % 60)) s."
@@ -76,3 +91,11 @@ begin:
 
 system-packages:
 	@sh tools/system_packages.sh
+
+# Without root, or on another system than Debian, the lab's tests are skipped and everything else runs.
+lab-if-root:
+	@if test "$$(id -u)" = 0 && test -e /etc/debian_version; then \
+	    $(ON_MAIN) $(STEP) "Make the lab ready" $(MAIN) -m tests.lab setup; \
+	else \
+	    sh tools/not_run.sh "the lab (tests/lab), which needs root on a Debian machine"; \
+	fi

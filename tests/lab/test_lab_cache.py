@@ -1,0 +1,110 @@
+"""What takes long is made once, all or none of it, and again when an input changes; and who may use the lab."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab import __main__ as command
+from tests.lab import cache, hardware, rootfs, setup
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.lab.cache.HOME", tmp_path / "cache")
+
+
+def test_it_is_made_once(tmp_path: Path) -> None:
+    made = []
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        made.append(folder)
+
+    first = cache.kept("thing", "a", make)
+    assert cache.kept("thing", "a", make) == first
+    assert len(made) == 1
+    assert cache.kept("thing", "b", make) != first
+
+
+def test_what_fails_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "half").touch()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        cache.kept("thing", "a", make)
+    assert not cache.place("thing", "a").exists()
+    assert [path.name for path in cache.HOME.iterdir()] == ["thing-a.lock"]
+
+
+def test_a_key_changes_with_any_input_and_with_where_they_are_cut() -> None:
+    keys = {cache.key(b"ab", b"c"), cache.key(b"a", b"bc"), cache.key(b"ab", b"d"), cache.key(b"ab")}
+    assert len(keys) == 4
+
+
+def test_another_suite_another_archive_or_another_recipe_is_another_root(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rootfs, "_mirror", lambda: "one")
+    names = {rootfs.name("bookworm"), rootfs.name("trixie")}
+    monkeypatch.setattr(rootfs, "_mirror", lambda: "other")
+    assert len(names | {rootfs.name("bookworm")}) == 3
+
+
+def test_another_description_is_another_machine(tmp_path: Path) -> None:
+    plain = hardware.machine("2s_8xh100_10xcx7")
+    assert hardware.machine("2s_8xh100_10xcx7") == plain
+    patched = hardware.machine("2s_8xh100_10xcx7", {"kernel": {"hostname": "other"}})
+    assert patched != plain
+    assert (patched / "tree/proc/sys/kernel/hostname").read_text() == "other\n"
+
+
+def test_a_folder_is_taken_away_without_what_is_mounted_in_it(ready: None, tmp_path: Path) -> None:
+    """A half-made root may have this machine's /dev/shm in it."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious/file").touch()
+    (tmp_path / "half/shm").mkdir(parents=True)
+    (tmp_path / "half/own").touch()
+    code = f"from tests.lab.cache import remove; from pathlib import Path; remove(Path({str(tmp_path / 'half')!r}))"
+    script = (
+        f"mount -t tmpfs t {tmp_path / 'precious'} && touch {tmp_path / 'precious/file'} && "
+        f"mount --bind {tmp_path / 'precious'} {tmp_path / 'half/shm'} && "
+        f'{{ {sys.executable} -c "{code}"; ls {tmp_path / "precious"} {tmp_path / "half"}; }}'
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=hardware.TESTS.parent,
+    )
+    assert "file" in done.stdout
+    assert "own" not in done.stdout
+
+
+def test_without_root_one_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert setup.unready() == "the lab needs root"
+    for words in (["setup"], ["up", "a", "n1=bookworm"], ["down", "--all"]):
+        assert command.main(words) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "needs root" in said
+
+
+def test_a_machine_without_the_tools_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda program, path: None if program == "mmdebstrap" else program)
+    assert setup.unready() == "the lab lacks mmdebstrap: run `make lab-setup`"
+
+
+def test_a_suite_that_the_lab_has_not_is_refused(capsys: pytest.CaptureFixture[str], ready: None) -> None:
+    assert command.main(["up", "x", "n1=sid"]) == 2
+    assert "'sid' is none of the lab's; expected bookworm or trixie" in capsys.readouterr().err
