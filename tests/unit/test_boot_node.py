@@ -101,7 +101,7 @@ def test_an_item_that_cannot_be_set_is_named_and_the_others_are_set(tmp_path: Pa
     assert status == 1
     assert any(line.startswith("failed: ") and "nccl.conf" in line for line in lines)
     assert "error: nccl_conf.content: /etc/nccl.conf: is a folder, expected a file" in "\n".join(lines)
-    assert lines[-1] == "not as planned: 1 failure, 1 error"
+    assert lines[-1] == "not as planned: 1 failure, 1 finding"
     assert (root / "etc/profile.d/railwright-gpu-order.sh").exists()
 
 
@@ -298,12 +298,49 @@ def test_what_takes_effect_at_the_next_boot_is_said(tmp_path: Path, monkeypatch:
         "failed: slices.x[0]: no space",
         "takes effect at the next boot: file:/etc/x",
         "warning: a.b: here: why",
-        "not as planned: 1 failure, 0 errors",
+        "not as planned: 1 failure, 1 finding",
     ]
 
 
-def test_a_warning_is_said_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_warning_of_the_check_is_no_good_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state, "apply", lambda *_, **__: state.Outcome({}, (), (), ()))
     monkeypatch.setattr(booting, "check", lambda *_: (Finding("a.b", "warning", "here", "why", "do"),))
     status, lines = run(gpu_node(tmp_path))
-    assert (status, lines[-2:]) == (0, ["warning: a.b: here: why (do)", "good: the node is as planned"])
+    assert (status, lines[-2:]) == (
+        1,
+        ["warning: a.b: here: why (do)", "not as planned: 0 failures, 1 finding"],
+    )
+
+
+def _set_links(root: Path, state: str) -> None:
+    ports = [path for path in root.glob("sys/devices/**/ports/*/state") if not path.is_symlink()]
+    assert ports
+    for port in ports:
+        port.write_text(f"{state}\n", encoding="utf-8")
+
+
+@needs_root
+def test_links_that_stay_down_do_not_write_themselves_out_of_nccls_file(tmp_path: Path) -> None:
+    root, clock = gpu_node(tmp_path), Clock()
+    assert run(root)[0] == 0
+    files = {path: path.read_bytes() for path in (root / "etc/nccl.conf", root / "etc/railwright/gpus.tsv")}
+    _set_links(root, "1: DOWN")
+    status, lines = run(root, waiting=clock.waiting())
+    assert status == 1
+    assert sum(clock.slept) == 60.0
+    assert {path: path.read_bytes() for path in files} == files
+    assert any(line.startswith("left as they are") and "nccl_conf" in line for line in lines)
+    assert any(line.startswith("error: nics.down: ") for line in lines)
+
+
+@needs_root
+def test_links_that_come_up_in_time_are_waited_for(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    _set_links(root, "1: DOWN")
+    clock = Clock(lambda: _set_links(root, "4: ACTIVE"))
+    status, lines = run(root, waiting=clock.waiting())
+    assert (status, clock.slept) == (0, [2.0])
+    assert any(line.startswith("waiting up to 60 s: ") for line in lines)
+    assert "NCCL_IB_HCA==" in (root / "etc/nccl.conf").read_text(encoding="utf-8")

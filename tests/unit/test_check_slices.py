@@ -14,7 +14,7 @@ from railwright.node.model import plan as plan_model
 
 CONTENT = "NCCL_IB_HCA==mlx5_0\n"
 DIGEST = hashlib.sha256(CONTENT.encode()).hexdigest()
-RETUNE = "ansible-playbook playbooks/retune.yml -l gpu-a"
+RETUNE = "run `ansible-playbook -i INVENTORY playbooks/retune.yml -l NODE`"
 CONF = {"kind": "file", "path": "/etc/nccl.conf", "content": CONTENT, "mode": "0644"}
 
 
@@ -396,6 +396,6 @@ def test_a_row_lists_a_few_cases_and_counts_the_rest() -> None:
     assert row(plan(sysctls=entries), seen, "sysctls.value")[2].endswith("vm.a3: is 0, planned 1; and 3 more")
 
 
-def test_without_a_name_the_remedy_leaves_room_for_one() -> None:
-    seen = facts(host=Host(), files=(FileFact("/etc/nccl.conf"),))
-    assert check(plan(nccl_conf=CONF), seen)[0].remedy.endswith("-l NODE")
+def test_no_name_that_a_node_gave_itself_stands_in_a_command() -> None:
+    seen = facts(host=Host(name="gpu-a"), files=(FileFact("/etc/nccl.conf"),))
+    assert "gpu-a" not in check(plan(nccl_conf=CONF), seen)[0].remedy

@@ -96,9 +96,10 @@ def test_each_difference_is_found_and_named(recorded: Facts) -> None:
     assert {finding.code for finding in findings} == {"facts.disagree"}
     assert {finding.where for finding in findings} == {gpu.address}
     words = {finding.why.partition(":")[0] for finding in findings}
-    expected = {"class", "device", "most lanes", "highest GT/s", "lanes"}
+    expected = {"class", "device", "most lanes", "highest GT/s", "lanes", "NUMA node"}
     # A virtual machine's lspci prints no node, so none can be contradicted.
-    assert words - {"NUMA node"} == expected - ({"lanes"} if device.link.width is None else set())
+    assert words == expected - ({"NUMA node"} if device.numa is None else set())
+    assert device.link.width is not None
 
 
 def test_acs_that_differs_is_found(recorded: Facts) -> None:

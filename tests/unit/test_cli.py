@@ -12,10 +12,12 @@ import defusedxml.ElementTree
 import pytest
 from rich.console import Console
 
-from railwright.cli import main, view
-from railwright.fleet.play import Step
-from railwright.node.model import Facts, Finding, Host, Plan, Witness
+from railwright.cli import main, site, view
+from railwright.fleet.play import Outcome, Step
+from railwright.node.model import Facts, Finding, Host, Plan, Slice, Witness, to_json
+from tests.machinery import build
 
+ROOT = Path(__file__).resolve().parents[2]
 # Two GPUs with a NIC each behind their switch, and one NIC that is beside neither.
 MATRIX = """\
 \tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity
@@ -172,6 +174,72 @@ def test_verbs_that_run_playbooks_say_that_they_need_a_checkout(
     for words in (["look", "node1"], ["up", "inventory"]):
         assert main(words) == 2
         assert "checkout" in capsys.readouterr().err
+
+
+def test_up_without_a_node_does_not_show_the_report_of_an_earlier_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier = {"ok": True, "verdict": "All 2 nodes are good.", "nodes": {}}
+    (tmp_path / "report.json").write_text(json.dumps(earlier), encoding="utf-8")
+    # What Ansible says of an inventory without the group: statistics, exit status 0 and no host.
+    monkeypatch.setattr(site.play, "run", lambda *_, **__: Outcome(code=0, finished=True))
+    assert main(["up", str(tmp_path), "--output", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert "gpu_nodes" in said.err
+    assert said.out == ""
+
+
+@pytest.fixture
+def odd_sysctl(tmp_path: Path) -> tuple[Path, Path]:
+    """A machine, and its plan of one kernel setting that is not among those that are always read."""
+    tree = tmp_path / "tree"
+    build(ROOT / "tests/machines/2s_4xh100pcie_2xcx6", tree)
+    (tree / "proc/sys/kernel/odd_one").write_text("7\n", encoding="utf-8")
+    entry = {"kind": "sysctl", "name": "kernel.odd_one", "value": "8"}
+    plan = Plan("railwright.plan/1", "planned", slices={"sysctls": Slice("runtime", (entry,), "")})
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(to_json(plan)), encoding="utf-8")
+    return tree, path
+
+
+def test_check_reads_every_setting_that_the_plan_makes(
+    odd_sysctl: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, plan = odd_sysctl
+    assert main(["check", str(plan), "--root", str(tree)]) == 1
+    assert "is 7, planned 8" in capsys.readouterr().out
+    (tree / "proc/sys/kernel/odd_one").write_text("8\n", encoding="utf-8")
+    assert main(["check", str(plan), "--root", str(tree)]) == 0
+    assert "as planned" in capsys.readouterr().out
+
+
+def test_check_bears_what_the_policy_accepts(
+    odd_sysctl: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree, plan = odd_sysctl
+    policy = tmp_path / "policy.yml"
+    policy.write_text("accept: {sysctls.value: the vendor asks for it}\n", encoding="utf-8")
+    assert main(["check", str(plan), "--root", str(tree), "--policy", str(policy)]) == 0
+    assert "accepted: the vendor asks for it" in capsys.readouterr().out
+
+
+def test_check_of_a_refused_plan_is_code_three_and_json_where_json_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = Finding("gpus.none", "error", "gpus", "no GPU is visible", "seat one")
+    path = tmp_path / "plan.json"
+    path.write_text(
+        json.dumps(to_json(Plan("railwright.plan/1", "refused", refusals=(refusal,)))), encoding="utf-8"
+    )
+    assert main(["check", str(path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["findings"][0]["code"] == "gpus.none"
+
+
+def test_json_without_an_end_is_code_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("[" * 300_000, encoding="utf-8")
+    assert main(["check", str(path)]) == 2
+    assert "plan.json" in capsys.readouterr().err
 
 
 def test_wrong_usage_is_code_two(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,11 @@ def test_offline_siblings_are_no_part_of_a_core(tmp_path: Path) -> None:
     assert (cpus.online, cpus.offline, cpus.isolated) == ("0-2", "3", "")
 
 
+def test_a_nodes_offline_cpus_are_left_out_where_the_kernel_lists_them(tmp_path: Path) -> None:
+    files = {**siblings("0,2", "1,3"), f"{CPU}/online": "0-2", f"{NODE}/node0/cpulist": "0-3"}
+    assert discover(plant(tmp_path, files)).numa[0].cpus == "0-2"
+
+
 def test_a_memory_only_node_has_no_cpu(tmp_path: Path) -> None:
     files = {
         f"{NODE}/node2/cpulist": "\n",

@@ -325,6 +325,14 @@ def test_the_default_route_is_seen_through_vlan_bond_and_bridge(tmp_path: Path) 
     assert [(nic.netdev, nic.default_route) for nic in facts.nics] == [("eth0", True), ("eth1", False)]
 
 
+def test_a_default_route_that_rejects_or_is_down_does_not_count(tmp_path: Path) -> None:
+    table = ROUTES + route("eth1", "00000000", "00000000", flags="0201", metric=1)
+    table += route("eth1", "00000000", "00000000", flags="0000", metric=2)
+    table += route("eth0", "00000000", "00000000", "010A0A0A", "0003", 100)
+    facts = machine(tmp_path, netdev("eth0"), netdev("eth1"), proc__net__route=table)
+    assert [(nic.netdev, nic.default_route) for nic in facts.nics] == [("eth0", True), ("eth1", False)]
+
+
 def test_without_a_routing_table_nothing_is_said_of_the_default_route(tmp_path: Path) -> None:
     assert only(machine(tmp_path, netdev("eth0"))).default_route is None
 
@@ -334,7 +342,8 @@ def test_a_rejecting_ipv6_default_and_one_of_a_higher_metric_do_not_count(tmp_pa
     rows = [
         (zero, "00", "00000400", "00000003", "eth0"),
         (zero, "00", "00000800", "00000003", "eth1"),
-        (zero, "00", "ffffffff", "00200200", "lo"),
+        (zero, "00", "00000100", "00200200", "lo"),
+        (zero, "00", "00000200", "00000000", "eth1"),
         ("fe80" + "0" * 28, "40", "00000100", "00000001", "eth1"),
     ]
     text = "".join(
@@ -342,6 +351,15 @@ def test_a_rejecting_ipv6_default_and_one_of_a_higher_metric_do_not_count(tmp_pa
         for d, n, m, f, i in rows
     )
     facts = machine(tmp_path, netdev("eth0"), netdev("eth1"), proc__net__ipv6_route=text)
+    assert [(nic.netdev, nic.default_route) for nic in facts.nics] == [("eth0", True), ("eth1", False)]
+
+
+def test_router_advertisements_on_rails_do_not_make_them_the_front_end(tmp_path: Path) -> None:
+    zero = "0" * 32
+    advertised = f"{zero} 00 {zero} 00 {'fe80' + '0' * 27 + '1'} 00000400 00000001 00000000 00000003 eth1\n"
+    table = ROUTES + route("eth0", "00000000", "00000000", "010A0A0A", "0003", 100)
+    front, rail = netdev("eth0"), netdev("eth1")
+    facts = machine(tmp_path, front, rail, proc__net__route=table, proc__net__ipv6_route=advertised)
     assert [(nic.netdev, nic.default_route) for nic in facts.nics] == [("eth0", True), ("eth1", False)]
 
 

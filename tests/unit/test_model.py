@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from railwright.node.model import (
     Facts,
     Gpu,
+    Host,
     InputError,
+    Nic,
     NvLink,
     PciDevice,
     Plan,
@@ -133,3 +135,29 @@ def test_cpulists_read_as_the_kernel_prints_them() -> None:
 def test_a_damaged_cpulist_is_an_error_and_never_an_empty_set(text: str) -> None:
     with pytest.raises(InputError, match="no CPU list"):
         parse_cpulist(text, "x")
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [({}, "kind"), ({"kind": "file"}, "path"), ({"kind": "systemd_unit", "name": 7}, "name")],
+)
+def test_an_entry_that_is_about_nothing_is_named(entry: dict[str, Any], place: str) -> None:
+    data = {"schema": "railwright.plan/1", "status": "planned"}
+    data["slices"] = {"x": {"stage": "runtime", "entries": [entry], "because": "why"}}  # type: ignore[assignment]
+    with pytest.raises(InputError) as caught:
+        Plan.read(data)
+    assert caught.value.where == f"plan.slices.x.entries[0].{place}"
+
+
+@pytest.mark.parametrize("place", ["host.name", "nics[0].master"])
+def test_a_name_that_could_add_a_line_or_a_command_is_refused(place: str) -> None:
+    evil = "a\nNCCL_DEBUG=INFO; rm"
+    facts = Facts(
+        schema="railwright.facts/1",
+        witnesses=(Witness("sysfs", "/"),),
+        host=Host(name=evil if place == "host.name" else None),
+        nics=(Nic("mlx5_0", master=evil if place != "host.name" else None),),
+    )
+    with pytest.raises(InputError) as caught:
+        Facts.read(to_json(facts))
+    assert caught.value.where == f"facts.{place}"

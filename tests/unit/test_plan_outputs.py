@@ -35,7 +35,7 @@ def _facts(**host: Any) -> Facts:
     ):
         part.more.update(uuid=uuid, slot=f"2{uuid[-1]}")
     facts = with_cores(chassis.facts(), *cores(sockets=2, nodes=2, each=5))
-    front = replace(facts.nics[2], default_route=True, netdev="ens0")
+    front = replace(facts.nics[2], default_route=True, netdev="ens0", addresses=("10.0.0.5/24",))
     irqs = (Irq(40, facts.nics[0].address or ""), Irq(41, facts.nics[1].address or ""))
     return replace(facts, nics=(*facts.nics[:2], front), irqs=irqs)
 
@@ -78,9 +78,7 @@ def test_every_slice_of_one_machine_byte_for_byte() -> None:
         "/etc/environment.d/60-railwright-gpu-order.conf": f"{head}CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
         "/etc/profile.d/railwright-gpu-order.sh": f"{head}export CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
         "/etc/railwright/gpus.tsv": (
-            "slot\tcuda\tpci\trail\tnic\tuuid\n"
-            "2a\t0\t0000:13:00.0\t0\tmlx5_0\tGPU-aaaa\n"
-            "2b\t1\t0000:19:00.0\t1\tmlx5_1\tGPU-bbbb\n"
+            "slot\tcuda\tpci\trail\tnic\n2a\t0\t0000:13:00.0\t0\tmlx5_0\n2b\t1\t0000:19:00.0\t1\tmlx5_1\n"
         ),
     }
     # Node 0 has cores 0-4 (CPUs 0-4,10-14): 0 stays, 3 and 4 serve the NIC, 1 and 2 are the rank's.
@@ -137,6 +135,19 @@ def test_a_slice_that_the_policy_leaves_alone_is_left_out_and_said() -> None:
     assert codes == ["irq_affinity.unmanaged", "sysctls.unmanaged"]
 
 
+def test_a_slice_that_there_is_none_of_cannot_be_left_alone() -> None:
+    with pytest.raises(InputError) as error:
+        plan(_facts(), _policy(manage={"irqaffinity": False}))
+    assert error.value.where == "policy.manage.irqaffinity"
+    assert "irq_affinity" in error.value.remedy
+
+
+def test_files_do_not_change_with_what_the_driver_has_told_so_far() -> None:
+    facts = _facts()
+    before = replace(facts, gpus=tuple(replace(gpu, uuid=None, model=None) for gpu in facts.gpus))
+    assert plan(before, Policy()).slices == plan(facts, Policy()).slices
+
+
 def test_nics_without_interrupts_are_left_alone_where_interrupts_are_known() -> None:
     facts = _facts()
     some = plan(replace(facts, irqs=facts.irqs[:1]), Policy())
@@ -177,6 +188,28 @@ def test_the_list_is_in_rail_order_whatever_the_kernel_numbers() -> None:
 )
 def test_the_bootstrap_interface_is_exact(wanted: str | None, written: str) -> None:
     assert plan(_facts(), _policy(nccl={"socket_ifname": wanted})).nccl["NCCL_SOCKET_IFNAME"] == written
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        # A VLAN or a bridge over the port holds route and address: NCCL finds no address on the port itself.
+        ({2: {"addresses": ()}}, "ens0"),
+        ({1: {"default_route": True, "netdev": "ens1", "addresses": ("10.0.1.5/24",)}}, "ens1, ens0"),
+    ],
+)
+def test_a_bootstrap_interface_that_cannot_be_told_is_asked_for(
+    changes: dict[int, dict[str, Any]], names: str
+) -> None:
+    facts = _facts()
+    nics = tuple(replace(nic, **changes.get(number, {})) for number, nic in enumerate(facts.nics))
+    result = plan(replace(facts, nics=nics), Policy())
+    assert "NCCL_SOCKET_IFNAME" not in result.nccl
+    asked = [finding for finding in result.findings if finding.code == "nccl.bootstrap"]
+    assert [finding.where for finding in asked] == [names]
+    answered = plan(replace(facts, nics=nics), _policy(nccl={"socket_ifname": "ens0.100"}))
+    assert answered.nccl["NCCL_SOCKET_IFNAME"] == "=ens0.100"
+    assert "nccl.bootstrap" not in [finding.code for finding in answered.findings]
 
 
 def test_further_variables_of_the_policy_have_the_last_word() -> None:
@@ -255,6 +288,20 @@ def test_kernel_settings_follow_the_workload(workload: str, names: set[str]) -> 
     facts = replace(facts, host=replace(facts.host, sysctls=every))
     entries = plan(facts, _policy(workload=workload)).slices["sysctls"].entries
     assert {entry["name"] for entry in entries if entry["kind"] == "sysctl"} == names
+
+
+def test_a_node_that_knows_more_neighbours_than_we_ask_for_keeps_them() -> None:
+    name = "net.ipv4.neigh.default.gc_thresh3"
+
+    def planned(now: str, **policy: Any) -> str:
+        facts = _facts()
+        facts = replace(facts, host=replace(facts.host, sysctls={name: now}))
+        entries = plan(facts, _policy(**policy)).slices["sysctls"].entries
+        return next(str(entry["value"]) for entry in entries if entry["kind"] == "sysctl")
+
+    assert planned("1024") == "16384"
+    assert planned("65536") == "65536"
+    assert planned("65536", sysctls={name: "32768"}) == "32768"
 
 
 def test_the_policys_kernel_settings_come_over_the_defaults() -> None:

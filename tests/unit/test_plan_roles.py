@@ -80,7 +80,7 @@ def test_a_port_that_is_unlike_the_rails_is_none(changes: dict[str, Any], role: 
 
 def test_a_port_of_the_bond_that_holds_the_default_route_is_management() -> None:
     facts = hgx(4, storage=2).facts()
-    bond = Nic("bond0", netdev="bond0", default_route=True)
+    bond = Nic("bond0", netdev="bond0", default_route=True, addresses=("10.0.0.5/24",))
     facts = _with(replace(facts, nics=(*facts.nics, bond)), "mlx5_4", master="bond0", netdev="ens0")
     result = plan(facts, Policy())
     assert _roles(result)["mlx5_4"] == "management"
@@ -91,7 +91,14 @@ def test_a_port_of_the_bond_that_holds_the_default_route_is_management() -> None
 def test_the_only_rdma_nic_carries_rails_even_with_the_default_route_and_a_finding_says_so() -> None:
     chassis = Chassis()
     chassis.gpu(0)
-    chassis.nic(0, "mlx5_0", netdev="eth0", default_route=True, link_layer="Ethernet")
+    chassis.nic(
+        0,
+        "mlx5_0",
+        netdev="eth0",
+        default_route=True,
+        link_layer="Ethernet",
+        addresses=("10.0.0.5/24",),
+    )
     result = plan(chassis.facts(), Policy())
     assert _roles(result) == {"mlx5_0": "rail"}
     assert _codes(result) == ["nics.shared"]

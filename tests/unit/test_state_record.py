@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -301,6 +302,25 @@ def test_a_run_that_may_wait_waits(node: Path) -> None:
         assert other.stdin is not None
         threading.Timer(0.3, other.stdin.close).start()
         assert put(node, file_entry("/etc/a", "a"), wait=60).changed
+
+
+def test_a_lock_file_that_its_last_holder_takes_away_meanwhile_is_no_lock(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = fcntl.flock
+    taken: list[int] = []
+
+    def late(fd: int, how: int) -> None:
+        if not taken:
+            (node / LOCK).unlink()  # between our opening it and our locking it
+        taken.append(fd)
+        real(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    fd = lock._take(Node(str(node)), "/run/railwright.lock", 0)
+    assert os.path.samestat(os.fstat(fd), (node / LOCK).stat())
+    assert len(taken) == 2
+    os.close(fd)
 
 
 def test_two_processes_that_race_for_one_node_never_write_at_once(node: Path) -> None:

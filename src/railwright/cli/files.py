@@ -29,6 +29,8 @@ def read_json(path: Path) -> Any:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}:{error.colno}", f"is not JSON: {error.msg}") from error
+    except RecursionError as error:
+        raise InputError(str(path), "is nested too deeply to be a plan or facts") from error
 
 
 def read_policy(path: Path | None) -> Policy:

@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from railwright.fleet import play
+from railwright.node.check import is_open
 from railwright.node.model import Facts, Finding, InputError, Plan, from_json, to_json
 
 from . import view
@@ -91,7 +92,7 @@ def run_look(arguments: argparse.Namespace, out: Console) -> int:
     out.print(f"\nRead in {time.monotonic() - started:.0f} s. Nothing was installed or changed on {host}.")
     if plan.status == "refused":
         return 3
-    return 1 if any(finding.severity != "info" for finding in (*plan.findings, *findings)) else 0
+    return 1 if any(map(is_open, (*plan.findings, *findings))) else 0
 
 
 def _one_host(arguments: argparse.Namespace, folder: Path) -> tuple[Path, str]:
@@ -132,6 +133,12 @@ def run_up(arguments: argparse.Namespace, out: Console) -> int:
     if not outcome.finished:
         raise InputError(
             str(arguments.inventory), _why(outcome), "run ansible-playbook playbooks/site.yml to see more"
+        )
+    if not outcome.hosts:
+        raise InputError(
+            str(arguments.inventory),
+            "holds no host in the group gpu_nodes, so nothing was done",
+            "put the nodes into the group gpu_nodes, as inventories/example does",
         )
     page = output / "index.html"
     verdict = read_json(output / "report.json")

@@ -202,7 +202,7 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_bytes())
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(str(path), f"is no JSON: {error}") from None
 
 

@@ -10,22 +10,27 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ..plan import plan as make_plan
-from ..plan.slices import BOOT_UNIT, POLICY_FILE, ZIPAPP
+from ..plan.slices import BOOT_UNIT, NCCL_CONF, POLICY_FILE, ZIPAPP
 from . import state
-from .check import check
+from .check import check, is_open
 from .discover import discover
 from .model import Facts, Finding, InputError, Plan, Policy, to_json
+from .state.irq_item import is_control
 
 GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
 # Refusals that time may heal: devices come up one after the other.
 _EARLY = frozenset({"expect.gpus", "expect.rails", "gpus.none"})
+# Files that say which devices there are. A link that is still training must not write itself out of them.
+_OF_DEVICES = ("nccl_conf", "gpu_order")
 _POLICY_BYTES = 4 * 1024 * 1024
+# With the wait for devices it must fit into the unit's TimeoutStartSec of 120 s.
+_LOCK_SECONDS = 30.0
 
 Say = Callable[[str], None]
 
@@ -43,9 +48,10 @@ class Waiting:
 def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optional[Waiting] = None) -> int:
     """Plans the node below `root` ("/" is this one) and brings it to the plan. Says each step in a line.
 
-    archive: the zipapp that runs this, whose digest the policy states. Returns 0 when the node is as planned, 1 when
-    something of it could not be set or differs (warnings are said, and do not count), 2 when policy or node cannot be
-    read, 3 when the plan or the write is refused.
+    Waits a while for devices and links that are not up yet. Where a rail stays down, the files that name devices are
+    left as they are. archive: the zipapp that runs this, whose digest the policy states. Returns 0 when the node is as
+    planned, 1 when something of it could not be set or differs or an error of the plan is open, 2 when policy or node
+    cannot be read, 3 when the plan or the write is refused.
     """
     try:
         policy = read_policy(root)
@@ -60,9 +66,14 @@ def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optio
         return REFUSED
     for line in plan.summary:
         say(f"planned: {line}")
+    faults = [*_open_errors(plan), *_lost_rails(root, policy, plan)]
+    if faults:
+        say(f"left as they are, for something is wrong with the devices: {', '.join(_OF_DEVICES)}")
+        slices = {name: part for name, part in plan.slices.items() if name not in _OF_DEVICES}
+        plan = replace(plan, slices=slices)
     try:
         failures = _apply(root, plan, say)
-        found = list(_remaining(root, policy, plan, archive))
+        found = [*faults, *_remaining(root, policy, plan, archive)]
     except state.Held as error:
         say(f"refused: {error}")
         return REFUSED
@@ -88,7 +99,7 @@ def read_policy(root: Path) -> Policy:
         raise InputError(str(path), f"is larger than {_POLICY_BYTES} bytes", "expected a policy")
     try:
         value = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             str(path), f"is no JSON: {error}", "run playbooks/retune.yml, which lays it down again"
         ) from None
@@ -131,25 +142,77 @@ def _plan_when_ready(root: Path, policy: Policy, say: Say, waiting: Waiting) -> 
     while True:
         facts = discover(root, sysctls=tuple(policy.sysctls))
         plan = make_plan(facts, policy)
-        missing = [refusal for refusal in plan.refusals if refusal.code in _EARLY]
-        if len(missing) != len(plan.refusals) or not missing or not _expects(policy):
+        missing = _not_yet(root, facts, policy, plan)
+        if not missing:
             return facts, plan
         if waiting.now() >= deadline:
             say(f"waited {waiting.longest:.0f} s in vain")
             return facts, plan
         if not told:
-            say(f"waiting up to {waiting.longest:.0f} s: {missing[0].why}")
+            say(f"waiting up to {waiting.longest:.0f} s: {missing[0]}")
             told = True
         waiting.sleep(waiting.between)
 
 
-def _expects(policy: Policy) -> bool:
-    return policy.expect.gpus is not None or policy.expect.rails is not None
+def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
+    """What time may heal: expected devices, links of rails, interrupts that drivers ask for when an interface opens."""
+    if plan.status == "refused":
+        asked = policy.expect.gpus is not None or policy.expect.rails is not None
+        early = all(refusal.code in _EARLY for refusal in plan.refusals)
+        return [refusal.why for refusal in plan.refusals] if asked and early else []
+    faults = [*_open_errors(plan), *_lost_rails(root, policy, plan)]
+    down = [f"{fault.where}: {fault.why}" for fault in faults if fault.code == "nics.down"]
+    placed = [
+        entry["device"]
+        for part in plan.slices.values()
+        for entry in part.entries
+        if entry["kind"] == "irq_affinity"
+    ]
+    served = {irq.device for irq in facts.irqs if irq.action is not None and not is_control(irq.action)}
+    return down + [f"{device}: has no completion vector yet" for device in placed if device not in served]
+
+
+def _open_errors(plan: Plan) -> list[Finding]:
+    return [fault for fault in plan.findings if fault.severity == "error" and fault.accepted is None]
+
+
+def _lost_rails(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
+    """Ports that are down and were rails of the last plan, by NCCL's file on the node; all, where no rail is up."""
+    if "nics.down" in policy.accept:
+        return []
+    told = {fault.where for fault in plan.findings if fault.code == "nics.down"}
+    none_up = not any(nic.role == "rail" for nic in plan.nics)
+    written = _written_rails(root)
+    return [
+        Finding(
+            "nics.down",
+            "error",
+            nic.name,
+            f"{nic.because}, and "
+            + ("no other rail is up" if none_up else f"{NCCL_CONF} names it as a rail"),
+            "check cable, transceiver and switch port (InfiniBand: the subnet manager); then plan again",
+        )
+        for nic in plan.nics
+        if nic.role == "down" and nic.name not in told and (none_up or nic.rdma in written)
+    ]
+
+
+def _written_rails(root: Path) -> set[str]:
+    """RDMA devices in the list that lies on the node; none where there is no such file."""
+    try:
+        with open(root / NCCL_CONF.lstrip("/"), encoding="utf-8", errors="replace") as file:
+            lines = file.read(_POLICY_BYTES).splitlines()
+    except OSError:
+        return set()
+    lists = [line.partition("=")[2] for line in lines if line.startswith("NCCL_IB_HCA=")]
+    return {entry.partition(":")[0] for value in lists for entry in value.lstrip("=^").split(",")}
 
 
 def _apply(root: Path, plan: Plan, say: Say) -> int:
     """Writes the slices; how many items could not be set. Raises InputError, StateError and Held."""
-    outcome = state.apply(runtime_slices(plan), root=str(root), owner="boot", unit=BOOT_UNIT, wait=60.0)
+    outcome = state.apply(
+        runtime_slices(plan), root=str(root), owner="boot", unit=BOOT_UNIT, wait=_LOCK_SECONDS
+    )
     for name, items in outcome.slices.items():
         changed = [item for item in items if item.changed]
         say(f"{name}: {len(changed)} of {len(items)} items set" if changed else f"{name}: as planned already")
@@ -182,9 +245,9 @@ def _verdict(failures: int, found: list[Finding], say: Say) -> int:
             say(f"accepted: {finding.code}: {finding.where}: {finding.accepted}")
         else:
             say(f"{finding.severity}: {finding.code}: {_told(finding)}")
-    errors = sum(finding.severity == "error" and finding.accepted is None for finding in found)
-    if failures or errors:
-        say(f"not as planned: {_count(failures, 'failure')}, {_count(errors, 'error')}")
+    wrong = sum(map(is_open, found))
+    if failures or wrong:
+        say(f"not as planned: {_count(failures, 'failure')}, {_count(wrong, 'finding')}")
         return FINDINGS
     say("good: the node is as planned")
     return GOOD

@@ -66,13 +66,13 @@ def reads_current_links(policy: Policy) -> bool:
     return version is not None and version >= _RAILS_SINCE
 
 
-def variables(policy: Policy, ports: Sequence[RailPort], front: Optional[str]) -> dict[str, str]:
-    """NCCL's variables. ports: in rail order. front: the interface that holds the default route."""
+def variables(policy: Policy, ports: Sequence[RailPort], fronts: Sequence[str]) -> dict[str, str]:
+    """NCCL's variables. ports: in rail order. fronts: interfaces with an address that hold the default route."""
     result: dict[str, str] = {}
     named = [port for port in ports if port.nic.rdma is not None]
     if named and len(named) == len(ports):
         result["NCCL_IB_HCA"] = "=" + ",".join(_entries(named, _version(policy)))
-    interface = policy.nccl.socket_ifname or front
+    interface = policy.nccl.socket_ifname or (fronts[0] if len(fronts) == 1 else None)
     if interface:
         result["NCCL_SOCKET_IFNAME"] = interface if interface[0] in "=^" else f"={interface}"
     if policy.nccl.traffic_class is not None:

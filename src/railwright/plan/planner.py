@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
@@ -22,6 +22,7 @@ from .launch import rank_table
 from .order import natural
 from .policy_bytes import sha256
 from .roles import Judged, Roles, judge
+from .slices import check as check_slices
 from .slices import slices_of
 from .tree import Tree
 
@@ -36,6 +37,7 @@ def plan(facts: Facts, policy: Policy) -> Plan:
     policy contradicts itself.
     """
     nccl.check(policy)
+    check_slices(policy)
     facts = _ordered(facts)
     tree = Tree(facts)
     distances = Distances(facts, tree)
@@ -137,12 +139,13 @@ def _planned(
     gpus = _planned_gpus(facts, tree, binding, cores)
     nics = tuple(_placed_nic(port, binding, cores) for port in roles.ports)
     ports = _rail_ports(binding)
-    values = nccl.variables(policy, ports, _front_interface(facts))
+    values = nccl.variables(policy, ports, _front_interfaces(facts))
     seen = nccl_order(facts, graph.gpus, graph.cards, tree)
     bound = bound_of(binding, seen)
     links = loaded_links(binding)
     slices, said = slices_of(facts, policy, gpus, ports, cores, values)
     findings = [*findings, *cores.findings, *nccl.findings_of(ports, values), *said]
+    findings += _without_bootstrap(facts, values)
     marked = checks.accepted(findings, policy)
     rates = [card.mbps if card.rate_known else None for card in rail_cards]
     return Plan(
@@ -267,7 +270,27 @@ def _rail_ports(binding: Binding) -> list[nccl.RailPort]:
     ]
 
 
-def _front_interface(facts: Facts) -> Optional[str]:
-    """The interface that holds the default route: the bond where the port belongs to one."""
-    front = [nic for nic in facts.nics if nic.default_route]
-    return next((nic.master or nic.netdev for nic in front if nic.master or nic.netdev), None)
+def _front_interfaces(facts: Facts) -> tuple[str, ...]:
+    """Interfaces with an address that hold the default route: the bond where the port belongs to one.
+
+    Where a VLAN or a bridge over the port holds route and address, the port has none, and NCCL cannot start on it.
+    """
+    held = [nic.master or nic.netdev for nic in facts.nics if nic.default_route and nic.addresses]
+    return tuple(dict.fromkeys(name for name in held if name is not None))
+
+
+def _without_bootstrap(facts: Facts, values: Mapping[str, str]) -> list[Finding]:
+    ways = [nic.master or nic.netdev or nic.name for nic in facts.nics if nic.default_route]
+    if not ways or "NCCL_SOCKET_IFNAME" in values:
+        return []
+    names = ", ".join(dict.fromkeys(ways))
+    return [
+        Finding(
+            "nccl.bootstrap",
+            "warning",
+            names,
+            f"which interface holds both the default route and an address cannot be told (it leaves by {names}), "
+            "so NCCL_SOCKET_IFNAME is not written and NCCL takes the first interface that it finds",
+            "name the interface, a VLAN or bridge it may be, in policy.nccl.socket_ifname",
+        )
+    ]

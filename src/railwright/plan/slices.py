@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from ..node.model import BootPolicy, Facts, Finding, PlannedGpu, Policy, Slice
+from ..node.model import BootPolicy, Facts, Finding, InputError, PlannedGpu, Policy, Slice
 from . import nccl, sysctls
 from .cores import Cores
 from .policy_bytes import canonical, sha256
@@ -13,10 +13,20 @@ from .policy_bytes import canonical, sha256
 GPU_ORDER = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 _HEADER = "# Written by Railwright; changes made here are lost.\n"
 ZIPAPP = "/usr/local/lib/railwright/railwright.pyz"
+NCCL_CONF = "/etc/nccl.conf"
 POLICY_FILE = "/etc/railwright/policy.json"
 BOOT_UNIT = "railwright.service"
 
+SLICES = ("gpu_order", "nccl_conf", "irq_affinity", "sysctls", "boot_unit")
+
 Entry = dict[str, Any]
+
+
+def check(policy: Policy) -> None:
+    """Raises InputError for a slice that there is none of: a misspelt one would be written after all."""
+    for name in policy.manage:
+        if name not in SLICES:
+            raise InputError(f"policy.manage.{name}", "there is no such slice", f"one of {', '.join(SLICES)}")
 
 
 def slices_of(
@@ -65,7 +75,7 @@ def _nccl_conf(values: Mapping[str, str], policy: Policy) -> Optional[Slice]:
     content = nccl.conf_bytes(values, sha256(policy))
     return Slice(
         "runtime",
-        (_file("/etc/nccl.conf", content),),
+        (_file(NCCL_CONF, content),),
         "NCCL reads it in every process; the exact list keeps NICs that are no rails out, in one order on all nodes",
     )
 
@@ -89,10 +99,13 @@ def _gpu_order(gpus: Sequence[PlannedGpu]) -> Slice:
 
 
 def gpu_table(gpus: Sequence[PlannedGpu]) -> str:
-    """The technician's table: physical slot, CUDA index, PCI address, rail, NICs and UUID; "-" is unknown or none."""
-    rows = ["slot\tcuda\tpci\trail\tnic\tuuid"]
+    """The technician's table: physical slot, CUDA index, PCI address, rail and NICs; "-" is unknown or none.
+
+    Without UUIDs: the driver tells them only once a client has used the GPU, and a file must not change with that.
+    """
+    rows = ["slot\tcuda\tpci\trail\tnic"]
     for gpu in gpus:
-        cells = (gpu.slot, gpu.index, gpu.pci, gpu.rail, ",".join(gpu.nics), gpu.uuid)
+        cells = (gpu.slot, gpu.index, gpu.pci, gpu.rail, ",".join(gpu.nics))
         rows.append("\t".join("-" if cell is None or cell == "" else str(cell) for cell in cells))
     return "\n".join(rows) + "\n"
 
@@ -154,7 +167,7 @@ def _boot_unit(policy: Policy, boot: BootPolicy) -> Slice:
 _UNIT = f"""{_HEADER}[Unit]
 Description=Railwright: put this node's plan back
 Documentation=file:{POLICY_FILE}
-After=local-fs.target systemd-modules-load.service systemd-udev-settle.service openibd.service
+After=local-fs.target systemd-modules-load.service systemd-udev-settle.service openibd.service network.target
 Before=slurmd.service kubelet.service docker.service containerd.service
 ConditionPathExists={POLICY_FILE}
 

@@ -19,7 +19,10 @@ _LATENCY = ("inference-latency",)
 
 @dataclass(frozen=True)
 class Sysctl:
-    """One setting. confidence: "vendor" (a vendor ships it for this purpose) or "practice" (common, little seen)."""
+    """One setting. confidence: "vendor" (a vendor ships it for this purpose) or "practice" (common, little seen).
+
+    least: a node that has more keeps it.
+    """
 
     name: str
     value: str
@@ -27,6 +30,7 @@ class Sysctl:
     why: str
     source: str
     confidence: str
+    least: bool = False
 
 
 TABLE: tuple[Sysctl, ...] = (
@@ -77,6 +81,7 @@ TABLE: tuple[Sysctl, ...] = (
         "every rail of every node is a neighbour; the kernel's 128 forgets them under load",
         "linux-system-roles hpc templates/90-hpc-sysctl.conf; Azure azhpc-images hpc-tuning.sh",
         "vendor",
+        least=True,
     ),
     Sysctl(
         "net.ipv4.neigh.default.gc_thresh2",
@@ -85,6 +90,7 @@ TABLE: tuple[Sysctl, ...] = (
         "as above",
         "linux-system-roles hpc templates/90-hpc-sysctl.conf; Azure azhpc-images hpc-tuning.sh",
         "vendor",
+        least=True,
     ),
     Sysctl(
         "net.ipv4.neigh.default.gc_thresh3",
@@ -93,6 +99,7 @@ TABLE: tuple[Sysctl, ...] = (
         "as above",
         "linux-system-roles hpc templates/90-hpc-sysctl.conf; Azure azhpc-images hpc-tuning.sh",
         "vendor",
+        least=True,
     ),
     Sysctl(
         "kernel.nmi_watchdog",
@@ -131,7 +138,11 @@ TABLE: tuple[Sysctl, ...] = (
 
 def chosen(policy: Policy, host: Host) -> tuple[dict[str, str], list[Finding]]:
     """Settings by name, in order, and findings. Only settings that this kernel has are chosen."""
-    wanted = {entry.name: entry.value for entry in TABLE if policy.workload in entry.workloads}
+    wanted = {
+        entry.name: _value(entry, host.sysctls.get(entry.name, ""))
+        for entry in TABLE
+        if policy.workload in entry.workloads
+    }
     wanted.update(policy.sysctls)
     values = {name: value for name, value in sorted(wanted.items()) if value != "" and name in host.sysctls}
     absent = [
@@ -148,6 +159,11 @@ def chosen(policy: Policy, host: Host) -> tuple[dict[str, str], list[Finding]]:
         for name in (absent if host.sysctls else [])
     ]
     return values, findings
+
+
+def _value(entry: Sysctl, now: str) -> str:
+    """Our value, or the node's where more is better and it has more: a large network was sized by somebody."""
+    return now if entry.least and now.isdecimal() and int(now) > int(entry.value) else entry.value
 
 
 def conf_bytes(values: Mapping[str, str]) -> str:

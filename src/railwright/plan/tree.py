@@ -49,7 +49,8 @@ class Tree:
         self._devices = {device.address: device for device in facts.pci}
         _refuse_loops(self._devices)
         self._roots = {root.name: root.numa for root in facts.roots}
-        merged = any(witness.kind == "nccl-xml" for witness in facts.witnesses)
+        # Where witnesses were merged, the first one's tree was taken.
+        merged = [witness.kind for witness in facts.witnesses[:1]] == ["nccl-xml"]
         self._whole = not merged or any(device.port in _DOWN_PORTS for device in facts.pci)
         self._gpus = {gpu.address for gpu in facts.gpus}
         self._ascents: dict[str, Optional[Ascent]] = {}

@@ -15,6 +15,8 @@ from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
 _CHOSEN = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
+# The node's own name has no place in a command that an operator pastes: a tenant may have chosen it.
+_RETUNE = "run `ansible-playbook -i INVENTORY playbooks/retune.yml -l NODE`"
 _READ_AGAIN = "read the node again with the plan's files and units: railwright check PLAN"
 
 
@@ -47,10 +49,9 @@ class _Asked:
         self.irqs: dict[str, list[Irq]] = {}
         for irq in facts.irqs:
             self.irqs.setdefault(irq.device, []).append(irq)
-        self.retune = f"ansible-playbook playbooks/retune.yml -l {facts.host.name or 'NODE'}"
 
     def drift(self, code: str, where: str, why: str, severity: str = "error") -> Answer:
-        return Answer(code, Finding(code, severity, where, why, self.retune))
+        return Answer(code, Finding(code, severity, where, why, _RETUNE))
 
 
 # ----- files ---------------------------------------------------------------------------------------------------------

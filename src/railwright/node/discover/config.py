@@ -58,8 +58,7 @@ class Config:
 
 def read_config(data: Optional[bytes]) -> Config:
     """Config of one function from the bytes of its `config` file: None, 64, 256 or 4096 of them."""
-    # A function that fell off the bus answers each read with ones.
-    if data is None or len(data) < CONVENTIONAL_BYTES or data[:4] == b"\xff\xff\xff\xff":
+    if data is None or len(data) < CONVENTIONAL_BYTES:
         return Config()
     capabilities = _capabilities(data)
     vpd = None if capabilities is None else _VPD in capabilities
@@ -93,6 +92,7 @@ def _capabilities(data: bytes) -> Optional[dict[int, int]]:
         if offset < _FIRST_CAPABILITY or offset in seen or end > CONVENTIONAL_BYTES:
             return None
         seen.add(offset)
+        # A function that fell off the bus answers each read with ones.
         if data[offset] == 0xFF:
             return None
         found.setdefault(data[offset], offset)

@@ -22,7 +22,8 @@ _LOCAL_SCOPES = frozenset({0x10, 0x20})
 class Routes:
     """What proc/net tells of interfaces.
 
-    defaults: interfaces that hold a default route of the lowest metric, per family; None where no table was readable.
+    defaults: interfaces that hold an IPv4 default route of the lowest metric, or an IPv6 one where there is no IPv4
+    default route; None where no table was readable.
     addresses: by interface, "10.0.0.5/24", IPv4 first. shared: local IPv4 addresses that several interfaces could hold,
     with those interfaces and the prefix length.
     """
@@ -47,7 +48,9 @@ def read_routes(tree: Tree) -> Routes:
     defaults = None
     if routes4 is not None or routes6 is not None:
         ways = [(route.metric, route.interface) for route in routes4 or () if route.network.prefixlen == 0]
-        defaults = frozenset(_cheapest(ways) | _cheapest(list(routes6 or ())))
+        # A leaf switch that sends router advertisements gives every rail an IPv6 default route, so IPv6 tells the
+        # front end only where IPv4 does not.
+        defaults = frozenset(_cheapest(ways) or _cheapest(list(routes6 or ())))
     addresses: dict[str, list[str]] = {}
     shared = []
     for address in _local4(tree):

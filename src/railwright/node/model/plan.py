@@ -10,6 +10,15 @@ from .codec import InputError, from_json
 from .finding import Finding
 
 SCHEMA = "railwright.plan/1"
+# By which key an entry says what on the node it is about.
+_SUBJECT = {
+    "file": "path",
+    "json_keys": "path",
+    "sysfs": "path",
+    "sysctl": "name",
+    "systemd_unit": "name",
+    "irq_affinity": "device",
+}
 
 
 @dataclass(frozen=True)
@@ -173,4 +182,16 @@ class Plan:
         plan = from_json(cls, data, where)
         if plan.schema != SCHEMA:
             raise InputError(f"{where}.schema", f"found {plan.schema!r}", f"expected {SCHEMA!r}")
+        for name, part in plan.slices.items():
+            for number, entry in enumerate(part.entries):
+                _must_have_its_key(entry, f"{where}.slices.{name}.entries[{number}]")
         return plan
+
+
+def _must_have_its_key(entry: dict[str, Any], where: str) -> None:
+    kind = entry.get("kind")
+    if not isinstance(kind, str):
+        raise InputError(f"{where}.kind", "missing", f"one of {', '.join(_SUBJECT)}")
+    key = _SUBJECT.get(kind)
+    if key is not None and not isinstance(entry.get(key), str):
+        raise InputError(f"{where}.{key}", f"missing: a {kind} has one")

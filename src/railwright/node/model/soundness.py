@@ -22,6 +22,7 @@ _LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 def must_be_sound(facts: Facts, where: str) -> None:
     """Raises InputError for facts that name things no machine has, or one thing twice, or a tree that loops."""
+    _name(facts.host.name, f"{where}.host.name")
     for n, device in enumerate(facts.pci):
         _address(device.address, f"{where}.pci[{n}].address")
     for n, gpu in enumerate(facts.gpus):
@@ -30,7 +31,8 @@ def must_be_sound(facts: Facts, where: str) -> None:
         _name(gpu.name, f"{where}.gpus[{n}].name")
     for n, nic in enumerate(facts.nics):
         _address(nic.address, f"{where}.nics[{n}].address")
-        for field, name in (("name", nic.name), ("rdma", nic.rdma), ("netdev", nic.netdev)):
+        for field in ("name", "rdma", "netdev", "master"):
+            name = getattr(nic, field)
             _name(name, f"{where}.nics[{n}].{field}")
     for n, node in enumerate(facts.numa):
         _cpulist(node.cpus, f"{where}.numa[{n}].cpus")

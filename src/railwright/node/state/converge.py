@@ -27,7 +27,7 @@ from .item import (
     Reading,
     World,
 )
-from .kinds import Owned, recorded_item, refuse_overlap, refuse_overlaps, turn
+from .kinds import Owned, recorded_item, refuse_overlap, refuse_overlaps
 from .lock import Lock, refuse_if_held
 from .outcome import Failure, Foreign, ItemOutcome, Outcome, Refused, StateError
 from .place import FOLDER, RECORD
@@ -101,7 +101,7 @@ class _Run:
 
     def plan(self) -> None:
         """Reads every item and decides what is to be done; units come last, since they depend on files."""
-        for step in sorted(self.steps, key=lambda step: turn(step.item)):
+        for step in sorted(self.steps, key=lambda step: step.item.turn):
             with self._caught(step):
                 self._plan(step)
 
@@ -132,9 +132,8 @@ class _Run:
             with lock.lent([step.item.name("") for step in units]):
                 self._execute(STAGE_UNITS)
                 self._reload()
-            self.record = Record.read(
-                self.node
-            )  # a unit that we started may have written, the boot unit above all
+            # A unit that was started may have written, the boot unit above all.
+            self.record = Record.read(self.node)
             self._settle(units)
         except StateError as error:
             self.failures.append(_failure_of_record(error))
@@ -262,7 +261,7 @@ class _Run:
             goal = step.item.stages(step.goal.cells, step.releasing).get(stage)
             if goal:
                 due.append((step, goal))
-        due.sort(key=lambda found: turn(found[0].item))
+        due.sort(key=lambda found: found[0].item.turn)
         return due[::-1] if stage in (STAGE_STOP, STAGE_RELEASE) else due
 
     def _execute(self, stage: int) -> None:

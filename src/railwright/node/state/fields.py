@@ -41,10 +41,11 @@ class Fields:
 
     def maybe(self, key: str) -> Any:
         """The value as it came, None when the key is not there."""
-        return self.take(key) if key in self._data else self._taken.append(key)
+        self._taken.append(key)
+        return self._data.get(key)
 
     def text(self, key: str, default: Optional[str] = None) -> str:
-        value = self.take(key) if default is None or key in self._data else default
+        value = self.take(key) if default is None else self._data.get(key, default)
         self._taken.append(key)
         if not isinstance(value, str):
             raise expected(f"{self.where}.{key}", "text", value)

@@ -80,9 +80,10 @@ class FileItem(Item):
     """
 
     kind = "file"
+    turn = 0
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         self.path = file_path(fields)
         self.secret = fields.flag("secret") or False
         self.data, self.sha256 = _content(fields, blobs)

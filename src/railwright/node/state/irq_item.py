@@ -49,9 +49,10 @@ class IrqAffinityItem(Item):
     """
 
     kind = "irq_affinity"
+    turn = 3
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         self.device = normalise_address(fields.text("device"), f"{fields.where}.device")
         self.cpus = _cpus(fields, "cpus")
         self.control_cpus = _cpus(fields, "control_cpus") if fields.has("control_cpus") else ()

@@ -103,12 +103,15 @@ class Item(abc.ABC):
     """One entry of a slice."""
 
     kind: ClassVar[str]
+    # The place of the kind in a run: what others depend on comes first.
+    turn: ClassVar[int]
     # Cells that the record does not keep: what they say is over when the run is.
     unrecorded: ClassVar[tuple[str, ...]] = ()
     # Cells that the record keeps until they are set, whatever stands there: what they say is owed.
     owed: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, fields: Fields, entry: Mapping[str, Any]) -> None:
+    def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+        """blobs: bytes by their SHA-256, for an entry that names bytes so. Raises InputError."""
         self.where = fields.where
         self.entry = entry
         fields.text("kind")

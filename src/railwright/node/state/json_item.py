@@ -37,9 +37,10 @@ class JsonKeysItem(Item):
     """
 
     kind = "json_keys"
+    turn = 0
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         self.path = file_path(fields)
         self.secret = fields.flag("secret") or False
         self.values = _keys(fields)

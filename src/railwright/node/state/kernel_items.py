@@ -86,9 +86,10 @@ class SysctlItem(_KernelValue):
     """`{"kind": "sysctl", "name": "vm.zone_reclaim_mode", "value": "0"}`: the running value, under /proc/sys."""
 
     kind = "sysctl"
+    turn = 1
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         self.key = fields.text("name")
         self.parts = _sysctl_parts(self.key, f"{fields.where}.name")
         self.value = one_line(fields)
@@ -118,9 +119,10 @@ class SysfsItem(_KernelValue):
     """
 
     kind = "sysfs"
+    turn = 2
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         where = f"{fields.where}.path"
         self._path = absolute(fields.text("path"), where)
         if not under(self._path, _PLACES):

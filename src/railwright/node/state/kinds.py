@@ -18,16 +18,9 @@ from .outcome import StateError
 from .place import RECORD
 from .unit_item import UnitItem
 
-# In the order in which a run sets them.
-KINDS: tuple[Any, ...] = (FileItem, JsonKeysItem, SysctlItem, SysfsItem, IrqAffinityItem, UnitItem)
+KINDS: tuple[type[Item], ...] = (FileItem, JsonKeysItem, SysctlItem, SysfsItem, IrqAffinityItem, UnitItem)
 _BY_NAME = {kind.kind: kind for kind in KINDS}
-_TURN = {"file": 0, "json_keys": 0, **{kind.kind: n for n, kind in enumerate(KINDS) if n > 1}}
 _SLICE = re.compile(r"^[A-Za-z0-9_.-]+$")
-
-
-def turn(item: Item) -> int:
-    """The place of the item's kind in a run: files first, units last."""
-    return _TURN[item.kind]
 
 
 def read_slices(slices: Any, blobs: Any) -> dict[str, list[Item]]:
@@ -106,7 +99,7 @@ def _item(data: Any, where: str, blobs: Mapping[str, bytes]) -> Item:
     kind = _BY_NAME.get(name)
     if kind is None:
         raise InputError(f"{where}.kind", f"unknown kind {name!r}", f"known kinds: {', '.join(_BY_NAME)}")
-    item: Item = kind(fields, dict(data), blobs)
+    item = kind(fields, dict(data), blobs)
     fields.close()
     return item
 

@@ -82,7 +82,7 @@ class Lock:
             try:
                 return _take(self._node, LOCK, time.monotonic())
             except Held:
-                if self._unit and self._unit in _note(self._node.at(LOCK)).get("starting", ()):
+                if self._unit in _note(self._node.at(LOCK)).get("starting", ()):
                     return None
                 if time.monotonic() >= deadline:
                     raise

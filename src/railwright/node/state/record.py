@@ -31,7 +31,7 @@ SCHEMA = "railwright.state/1"
 
 @dataclass
 class Record:
-    """The record in memory. seen: the file as it was read, None when there was none."""
+    """The record in memory; the names are those of the file."""
 
     slices: dict[str, dict[str, Kept]] = field(default_factory=dict)
     origins: dict[str, Value] = field(default_factory=dict)

@@ -90,11 +90,12 @@ class UnitItem(Item):
     """
 
     kind = "systemd_unit"
+    turn = 4
     unrecorded = ("loaded",)
     owed = ("configuration",)
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
-        super().__init__(fields, entry)
+        super().__init__(fields, entry, blobs)
         self.unit = fields.text("name")
         if _NAME.match(self.unit) is None:
             raise InputError(
@@ -132,20 +133,14 @@ class UnitItem(Item):
         cells["active"] = _activity(properties)
         if properties["NeedDaemonReload"] == "yes":
             cells["loaded"] = "stale"
-        if (
-            self.state == "started"
-            and properties["Type"] == "oneshot"
-            and properties["RemainAfterExit"] == "no"
-        ):
-            raise Refused(
-                f"{self.unit} is a one-shot unit that does not stay active: whether it has run cannot be told",
-                "give it RemainAfterExit=yes, or leave state out",
-            )
         newer, notes = self._newer(node, properties, kept, world) if cells["active"] == "active" else ([], [])
         if newer:
             cells["configuration"] = "older"
             notes = [*notes, f"older than {', '.join(newer)}"]
-        return Reading(cells, note="; ".join(notes), detail=load)
+        passing = properties["Type"] == "oneshot" and properties["RemainAfterExit"] == "no"
+        return Reading(
+            cells, note="; ".join(notes), detail="passing" if passing and load == "loaded" else load
+        )
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         if reading.detail == "not-found":
@@ -162,6 +157,16 @@ class UnitItem(Item):
             )
         if self.enabled and reading.cells["enabled"] == "static":
             raise Refused(f"{self.unit} cannot be enabled: it has no [Install] section", "leave enabled out")
+        if self.state == "started" and reading.detail == "passing":
+            raise Refused(
+                f"{self.unit} is a one-shot unit that does not stay active: whether it has run cannot be told",
+                "give it RemainAfterExit=yes, or leave state out",
+            )
+        if self.state == "started" and reading.detail == "image" and not self.enabled:
+            raise Refused(
+                f"no systemd runs here, so {self.unit} cannot be started",
+                "enable it, or run on a booted node",
+            )
         return self._wanted(reading)
 
     def _wanted(self, reading: Reading) -> dict[str, str]:
@@ -199,47 +204,27 @@ class UnitItem(Item):
         if not releasing:
             return {STAGE_UNITS: goal}
         # What we brought up goes down while its files are still there; what was up before comes up with its own.
-        down = {cell: value for cell, value in goal.items() if value in ("disabled", "inactive")}
-        rest = {cell: value for cell, value in goal.items() if cell not in down}
-        return {stage: cells for stage, cells in ((STAGE_STOP, down), (STAGE_UNITS, rest)) if cells} or {
-            STAGE_UNITS: {}
-        }
+        up = {cell: value for cell, value in goal.items() if value in (*_ENABLED, "active", "current")}
+        return {STAGE_STOP: {cell: goal[cell] for cell in goal if cell not in up}, STAGE_UNITS: up}
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
-        return "+".join(verb for verb, _ in self._steps(reading, goal))
+        return "+".join([*(["reload"] if "loaded" in goal else []), *_verbs(goal)])
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
-        if "loaded" in goal:
-            world.reload = True
-        reload(node, world)
         changed = "loaded" in goal
-        for _, arguments in self._steps(reading, goal):
-            if arguments == ["daemon-reload"]:
-                continue
+        world.reload = world.reload or changed
+        reload(node, world)
+        for verb in _verbs(goal):
             try:
-                if arguments[0] in ("start", "restart"):
+                if verb in ("start", "restart"):
                     # A unit that failed too often is not started again before its count is forgotten.
                     _run(node.systemctl, ["reset-failed", self.unit], may_fail=True)
-                _run(node.systemctl, [*arguments, self.unit])
+                _run(node.systemctl, [verb, self.unit])
             except Refused as error:
                 raise Refused(error.why, f"see journalctl -u {self.unit}", changed) from None
             changed = True
         self._verify(node, goal)
         return Done()
-
-    def _steps(self, reading: Reading, goal: Mapping[str, Value]) -> list[tuple[str, list[str]]]:
-        steps = []
-        if "loaded" in goal:
-            steps.append(("reload", ["daemon-reload"]))
-        if "enabled" in goal:
-            verb = "enable" if goal["enabled"] in _ENABLED else "disable"
-            steps.append((verb, [verb]))
-        if "active" in goal:
-            verb = "start" if goal["active"] == "active" else "stop"
-            steps.append((verb, [verb]))
-        elif "configuration" in goal:
-            steps.append(("restart", ["restart"]))
-        return steps
 
     def _verify(self, node: Node, goal: Mapping[str, Value]) -> None:
         if "enabled" in goal and not self.same(word := _enabled_word(node, self.unit), goal["enabled"]):
@@ -266,11 +251,6 @@ class UnitItem(Item):
             if world.creating.isdisjoint(self._files()):
                 return Reading({}, detail="not-found")
             cells["enabled"] = "disabled"
-        if self.state == "started" and not self.enabled:
-            raise Refused(
-                f"no systemd runs here, so {self.unit} cannot be started",
-                "enable it, or run on a booted node",
-            )
         note = "no systemd runs here: it starts at boot" if self.state == "started" else ""
         return Reading(cells, note=note, detail="image")
 
@@ -305,6 +285,18 @@ class UnitItem(Item):
 
     def _drop_in(self, path: str) -> bool:
         return any(path.startswith(f"{file}.d/") for file in self._files())
+
+
+def _verbs(goal: Mapping[str, Value]) -> list[str]:
+    """What systemctl is to do with the unit."""
+    verbs = []
+    if "enabled" in goal:
+        verbs.append("enable" if goal["enabled"] in _ENABLED else "disable")
+    if "active" in goal:
+        verbs.append("start" if goal["active"] == "active" else "stop")
+    elif "configuration" in goal:
+        verbs.append("restart")
+    return verbs
 
 
 def _state(fields: Fields) -> Optional[str]:
