@@ -91,11 +91,3 @@ begin:
 
 system-packages:
 	@sh tools/system_packages.sh
-
-# Without root, or on another system than Debian, the lab's tests are skipped and everything else runs.
-lab-if-root:
-	@if test "$$(id -u)" = 0 && test -e /etc/debian_version; then \
-	    $(ON_MAIN) $(STEP) "Make the lab ready" $(MAIN) -m tests.lab setup; \
-	else \
-	    sh tools/not_run.sh "the lab (tests/lab), which needs root on a Debian machine"; \
-	fi
