@@ -18,10 +18,10 @@ from ansible.plugins.callback import CallbackBase
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 # What the filters need is loaded here, before Ansible forks its workers: otherwise each task would load it anew.
-import railwright.fleet.zipapp
 import railwright.node.check
 import railwright.plan  # noqa: F401
 from railwright import report
+from railwright.fleet import zipapp
 from railwright.node.model import InputError
 
 DOCUMENTATION = """
@@ -44,6 +44,8 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible ships no typ
     def __init__(self) -> None:
         super().__init__()
         self._folders: set[Path] = set()
+        # Built once, so that all of a run speaks of one program, whoever edits the checkout meanwhile.
+        zipapp.build()
 
     def v2_runner_on_ok(self, result: Any) -> None:
         if result.task.action == "node_record":

@@ -25,6 +25,7 @@ class Story:
     start: dict[str, Entry]
     part: Run
     after_part: dict[str, Entry]
+    kept: set[str]
     whole: Run
     after_whole: dict[str, Entry]
     verify: Run
@@ -46,6 +47,7 @@ def story() -> Iterator[Story]:
         start = snapshot(node.tree)
         part = rack.play("tune.yml", "--tags", "nccl_conf,irq_affinity")
         after_part = snapshot(node.tree)
+        kept = {path.name for path in (rack.output / "node1").iterdir()}
         whole = rack.play("site.yml")
         after_whole = snapshot(node.tree)
         verify = rack.play("verify.yml")
@@ -59,6 +61,7 @@ def story() -> Iterator[Story]:
             start,
             part,
             after_part,
+            kept,
             whole,
             after_whole,
             verify,
@@ -77,6 +80,10 @@ def written(before: dict[str, Entry], after: dict[str, Entry]) -> set[str]:
 def test_a_tag_writes_its_slice_and_no_other(story: Story) -> None:
     assert story.part.code == 0, story.part.output
     assert written(story.start, story.after_part) == {"etc/nccl.conf"}
+
+
+def test_a_step_that_is_run_alone_keeps_what_it_read_and_decided(story: Story) -> None:
+    assert story.kept == {"facts.json", "policy.json", "plan.json", "changes.json"}
 
 
 def test_a_slice_that_the_policy_leaves_alone_is_left_alone_and_the_role_says_so(story: Story) -> None:

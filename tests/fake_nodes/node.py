@@ -134,6 +134,8 @@ def create(
     tree, which is 20000 small files, on tmpfs say; the node then has a link to it. Raises FakeNodeError.
     """
     where = MACHINES / machine if isinstance(machine, str) else machine
+    # Not by a link: a virtual environment's python is one, and so is most of what a PATH finds.
+    python = python.resolve()
     visible = _visible(python)
     try:
         folder.mkdir(parents=True)
@@ -147,6 +149,9 @@ def create(
         build(where, tree.resolve(), identity(folder.name), *patches)
     except (MachineError, OSError) as error:
         raise FakeNodeError(str(where), str(error), "name a folder with a good machine.yml") from error
+    # A plain file does not follow a write: better a kernel that does not tell where a vector is served.
+    for path in tree.glob("proc/irq/*/effective_affinity*"):
+        path.unlink()
     for path, text in BASE.items():
         if not os.path.lexists(tree / path):
             (tree / path).write_text(text, encoding="utf-8")
