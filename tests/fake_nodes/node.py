@@ -150,8 +150,8 @@ def create(
     except (MachineError, OSError) as error:
         raise FakeNodeError(str(where), str(error), "name a folder with a good machine.yml") from error
     # A plain file does not follow a write: better a kernel that does not tell where a vector is served.
-    for path in tree.glob("proc/irq/*/effective_affinity*"):
-        path.unlink()
+    for told in tree.glob("proc/irq/*/effective_affinity*"):
+        told.unlink()
     for path, text in BASE.items():
         if not os.path.lexists(tree / path):
             (tree / path).write_text(text, encoding="utf-8")

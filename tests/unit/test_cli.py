@@ -12,7 +12,7 @@ import defusedxml.ElementTree
 import pytest
 from rich.console import Console
 
-from railwright.cli import main, site, view
+from railwright.cli import main, view
 from railwright.fleet.play import Outcome, Step
 from railwright.node.model import Facts, Finding, Host, Plan, Slice, Witness, to_json
 from tests.machinery import build
@@ -182,7 +182,7 @@ def test_up_without_a_node_does_not_show_the_report_of_an_earlier_run(
     earlier = {"ok": True, "verdict": "All 2 nodes are good.", "nodes": {}}
     (tmp_path / "report.json").write_text(json.dumps(earlier), encoding="utf-8")
     # What Ansible says of an inventory without the group: statistics, exit status 0 and no host.
-    monkeypatch.setattr(site.play, "run", lambda *_, **__: Outcome(code=0, finished=True))
+    monkeypatch.setattr("railwright.fleet.play.run", lambda *_, **__: Outcome(code=0, finished=True))
     assert main(["up", str(tmp_path), "--output", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert "gpu_nodes" in said.err
