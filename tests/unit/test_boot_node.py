@@ -344,3 +344,61 @@ def test_links_that_come_up_in_time_are_waited_for(tmp_path: Path) -> None:
     assert (status, clock.slept) == (0, [2.0])
     assert any(line.startswith("waiting up to 60 s: ") for line in lines)
     assert "NCCL_IB_HCA==" in (root / "etc/nccl.conf").read_text(encoding="utf-8")
+
+
+# A rail whose link is not up.
+
+
+def set_link(root: Path, rail: int, state_text: str) -> None:
+    place = next(root.glob(f"sys/devices/pci*/*/*/infiniband/mlx5_{rail}/ports/1/state"))
+    place.write_text(state_text, encoding="utf-8")
+
+
+@needs_root
+def test_a_rail_that_is_down_is_waited_for_and_does_not_leave_nccls_list(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    run(root)
+    before = (root / "etc/nccl.conf").read_bytes()
+    set_link(root, 1, "1: DOWN")
+    clock = Clock()
+    status, lines = run(root, waiting=clock.waiting(10.0))
+    assert status == 1
+    assert clock.slept == [2.0] * 5
+    assert any(line.startswith("error: nics.down: mlx5_1") for line in lines)
+    assert "left as they are, for something is wrong with the devices: nccl_conf, gpu_order" in lines
+    assert (root / "etc/nccl.conf").read_bytes() == before
+
+
+@needs_root
+def test_a_rail_that_comes_up_late_is_planned_as_ever(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    run(root)
+    set_link(root, 1, "1: DOWN")
+    clock = Clock(then=lambda: set_link(root, 1, "4: ACTIVE"))
+    status, lines = run(root, waiting=clock.waiting())
+    assert (status, clock.slept) == (0, [2.0])
+    assert "nccl_conf: as planned already" in lines
+
+
+@needs_root
+def test_a_rail_that_is_down_and_borne_is_left_out(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path, accept={"nics.down": "cable ordered"})
+    set_link(root, 1, "1: DOWN")
+    clock = Clock()
+    status, _ = run(root, waiting=clock.waiting())
+    assert (status, clock.slept) == (0, [])
+    assert "mlx5_1" not in (root / "etc/nccl.conf").read_text(encoding="utf-8")
+
+
+@needs_root
+def test_interrupts_that_are_not_there_yet_are_waited_for(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    table = root / "proc/interrupts"
+    whole = table.read_text(encoding="utf-8")
+    table.write_text(
+        "\n".join(line for line in whole.splitlines() if "comp" not in line) + "\n", encoding="utf-8"
+    )
+    clock = Clock(then=lambda: table.write_text(whole, encoding="utf-8"))
+    status, lines = run(root, waiting=clock.waiting())
+    assert (status, clock.slept) == (0, [2.0])
+    assert lines[0] == "waiting up to 60 s: 0000:16:00.0: has no completion vector yet"

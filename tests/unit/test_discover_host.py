@@ -12,6 +12,7 @@ from railwright.node.discover import SYSCTLS, discover
 from railwright.node.discover import tree as tree_module
 from railwright.node.discover.host import sysctl_path
 from railwright.node.model import Facts, FileFact, Host, InputError, Module
+from railwright.plan.sysctls import TABLE
 from tests.unit.small_machine import LEAST, function, plant
 
 Files = dict[str, "str | bytes | None"]
@@ -215,6 +216,24 @@ def test_the_first_separator_of_a_sysctl_decides(key: str, path: str) -> None:
 def test_the_list_of_sysctls_names_keys_of_this_kernel_or_none() -> None:
     assert len(set(SYSCTLS)) == len(SYSCTLS)
     assert Path("/", sysctl_path("vm.swappiness")).exists()
+
+
+def test_a_sysctl_that_was_asked_for_is_read_besides(tmp_path: Path) -> None:
+    root = plant(tmp_path, {"proc/sys/kernel/core_pattern": "core\n"})
+    assert discover(root).host.sysctls == {}
+    assert discover(root, sysctls=["kernel.core_pattern", "vm.gone"]).host.sysctls == {
+        "kernel.core_pattern": "core"
+    }
+
+
+@pytest.mark.parametrize("key", ["kernel..x", "../../etc/shadow", "kernel.x\0", ""])
+def test_what_is_no_sysctl_is_refused(tmp_path: Path, key: str) -> None:
+    with pytest.raises(InputError, match=r"expected a name like vm\.swappiness"):
+        discover(plant(tmp_path, {}), sysctls=[key])
+
+
+def test_the_reader_looks_at_every_sysctl_that_the_planner_sets_by_itself() -> None:
+    assert {entry.name for entry in TABLE} <= set(SYSCTLS)
 
 
 # Files that were asked for.

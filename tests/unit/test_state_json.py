@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from railwright.node.state import InputError, apply, jsontext, revert
+from railwright.node.state import InputError, apply, jsontext, record, revert
+from railwright.node.state.item import Node
 from tests.unit.state_support import LONG_AGO, file_entry, fingerprint, item, items, make_node, plant
 
 PATH = "/etc/docker/daemon.json"
@@ -119,6 +120,22 @@ def test_two_slices_in_one_run_both_reach_a_file_that_one_of_them_makes(node: Pa
     assert not apply(slices, root=str(node)).changed
     revert(root=str(node))
     assert fingerprint(node) == before
+
+
+def test_a_key_that_somebody_sets_while_the_run_is_at_work_is_not_overwritten(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plant(node, PATH, '{"a": 1, "b": 1}')
+    real = record.Record.save
+
+    def meanwhile(self: record.Record, at: Node) -> None:
+        real(self, at)
+        path.write_text('{"a": 7, "b": 1}')
+
+    monkeypatch.setattr(record.Record, "save", meanwhile)
+    (failure,) = put(node, keys({"/a": 2, "/b": 2})).failures
+    assert failure.why == f"{PATH}, /a changed while this run was at work"
+    assert text(node) == '{"a": 7, "b": 1}'
 
 
 @pytest.mark.parametrize(
