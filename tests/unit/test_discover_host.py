@@ -392,3 +392,9 @@ def test_this_machine_is_read_whole() -> None:
     assert facts.host.name == Path("/etc/hostname").read_text(encoding="utf-8").strip()
     assert facts.host.kernel == os.uname().release
     assert facts.files[0].sha256 == hashlib.sha256(Path("/etc/hostname").read_bytes()).hexdigest()
+
+
+def test_a_folder_where_a_file_is_expected_is_named(tmp_path: Path) -> None:
+    root = plant(tmp_path, {"proc/sys/vm/zone_reclaim_mode/x": "0\n"})
+    with pytest.raises(InputError, match=r"zone_reclaim_mode: is no regular file"):
+        discover(root)

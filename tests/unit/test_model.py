@@ -70,6 +70,12 @@ def test_unknown_nvlinks_and_no_nvlinks_stay_apart() -> None:
         ({"nccl": {"env": {1: "x"}}}, "policy.nccl.env", "expected text as a key"),
         ({"schema": "railwright.policy/9"}, "policy.schema", "found 'railwright.policy/9'"),
         ([], "policy", "expected dict, found list"),
+        ({"nccl": {"socket_ifname": "a b\nNCCL_DEBUG=TRACE"}}, "policy.nccl.socket_ifname", "found"),
+        ({"sysctls": {"vm.swappiness": "1\nkernel.panic = 1"}}, "policy.sysctls.vm.swappiness", "found"),
+        ({"sysctls": {"vm.swappiness": " "}}, "policy.sysctls.vm.swappiness", "found"),
+        ({"sysctls": {"vm.a\nb": "1"}}, "policy.sysctls", "is no name of a kernel parameter"),
+        ({"boot": {"sha256": "x"}}, "policy.boot.sha256", "found 'x'"),
+        ({"expect": {"gpus": -1}}, "policy.expect", "found -1"),
     ],
 )
 def test_a_wrong_policy_is_named_with_its_place(data: Any, place: str, why: str) -> None:
@@ -161,3 +167,14 @@ def test_a_name_that_could_add_a_line_or_a_command_is_refused(place: str) -> Non
     with pytest.raises(InputError) as caught:
         Facts.read(to_json(facts))
     assert caught.value.where == f"facts.{place}"
+
+
+@pytest.mark.parametrize("interface", ["eth0", "=eth0", "^=docker0,lo", "bond0.100"])
+def test_nccls_ways_to_name_interfaces_are_taken(interface: str) -> None:
+    assert Policy.read({"nccl": {"socket_ifname": interface}}).nccl.socket_ifname == interface
+
+
+def test_a_rate_below_zero_is_no_rate() -> None:
+    facts = Facts("railwright.facts/1", (Witness("sysfs", "/"),), nics=(Nic("mlx5_0", rate=-1),))
+    with pytest.raises(InputError, match=r"facts\.nics\[0\]\.rate: found -1"):
+        Facts.read(to_json(facts))

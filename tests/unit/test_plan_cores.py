@@ -231,3 +231,10 @@ def test_on_random_machines_cores_are_whole_disjoint_local_and_fair(seed: int) -
     got = allot(facts, policy, gpus, _cards(*nics))
     assert not got.findings
     _check(facts, policy, gpus, _cards(*nics), got)
+
+
+def test_a_policy_that_asks_for_more_cores_than_there_are_gets_what_fits_and_is_told() -> None:
+    cpus, numa = cores(sockets=2, nodes=2, each=8)
+    got = allot(_machine(cpus, numa), CorePolicy(10**12, 10**12), _gpus(0, 0, 1, 1), _cards(0, 1))
+    assert all(got.rank[f"GPU{index}"] for index in range(4))
+    assert "cores.few" in {finding.code for finding in got.findings}

@@ -208,8 +208,10 @@ class _Allotment:
 
         A rank must not have fewer cores than one NIC's interrupts, nor none at all.
         """
-        asked = self._policy.irq_per_nic
-        for house in range(self._policy.housekeeping, -1, -1):
+        # More than there are is never given, however many a policy asks for.
+        most = max((len(self._pools[node].cores) for node in nodes), default=0)
+        asked = min(self._policy.irq_per_nic, most)
+        for house in range(min(self._policy.housekeeping, most), -1, -1):
             for each_nic in range(asked, -1, -1):
                 if self._fits(nodes, gpus, cards, house, each_nic):
                     self._tell_reduced(nodes, cards, house, each_nic)

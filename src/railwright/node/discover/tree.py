@@ -169,9 +169,11 @@ class Tree:
     def _read(self, path: str, limit: int) -> bytes:
         # Without O_NONBLOCK the open of a FIFO would wait for ever.
         descriptor = os.open(self._inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        # Looked at before it is wrapped: a folder's descriptor cannot be, and would stay open.
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise InputError(self.where(path), "is no regular file", "expected a file")
         with open(descriptor, "rb", buffering=0) as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise InputError(self.where(path), "is no regular file", "expected a file")
             chunks: list[bytes] = []
             size = 0
             while size <= limit:

@@ -263,7 +263,7 @@ class Host:
     """The operating system around it.
 
     virtual: "kvm", "vmware", ... or "container"; "" when it is known to be bare metal. driver: version of the loaded
-    NVIDIA kernel module. slots: how many GPU slots the firmware names. sysctls: as read, whitespace normalised.
+    NVIDIA kernel module. sysctls: as read, whitespace normalised.
     """
 
     name: Optional[str] = None

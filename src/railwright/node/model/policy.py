@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
@@ -99,4 +100,28 @@ class Policy:
                 )
         if policy.cores.irq_per_nic < 1 or policy.cores.housekeeping < 0:
             raise InputError(f"{where}.cores", "expected irq_per_nic >= 1 and housekeeping >= 0")
+        _must_be_writable(policy, where)
         return policy
+
+
+def _must_be_writable(policy: Policy, where: str) -> None:
+    """What the policy says ends up in files of the node, so it is one word or one line."""
+    for name, value in policy.sysctls.items():
+        if not re.fullmatch(r"[A-Za-z0-9_./:@+-]+", name):
+            raise InputError(f"{where}.sysctls", f"{name!r} is no name of a kernel parameter")
+        if value != "" and not re.fullmatch(r"[ \t]*[!-~]+(?:[ \t]+[!-~]+)*[ \t]*", value):
+            raise InputError(
+                f"{where}.sysctls.{name}", f"found {value!r}", "expected one line, or an empty text"
+            )
+    interface = policy.nccl.socket_ifname
+    if interface is not None and not re.fullmatch(
+        r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*", interface
+    ):
+        raise InputError(f"{where}.nccl.socket_ifname", f"found {interface!r}", "expected interface names")
+    if policy.boot is not None and not re.fullmatch(r"[0-9a-f]{64}", policy.boot.sha256):
+        raise InputError(
+            f"{where}.boot.sha256", f"found {policy.boot.sha256!r}", "expected 64 hexadecimal digits"
+        )
+    for number in (policy.expect.gpus, policy.expect.rails):
+        if number is not None and number < 0:
+            raise InputError(f"{where}.expect", f"found {number}", "expected a number that is not negative")

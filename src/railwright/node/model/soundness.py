@@ -25,12 +25,15 @@ def must_be_sound(facts: Facts, where: str) -> None:
     _name(facts.host.name, f"{where}.host.name")
     for n, device in enumerate(facts.pci):
         _address(device.address, f"{where}.pci[{n}].address")
+        for field in ("speed", "width", "max_speed", "max_width"):
+            _not_negative(getattr(device.link, field), f"{where}.pci[{n}].link.{field}")
     for n, gpu in enumerate(facts.gpus):
         _address(gpu.address, f"{where}.gpus[{n}].address")
         _cpulist(gpu.cpus, f"{where}.gpus[{n}].cpus")
         _name(gpu.name, f"{where}.gpus[{n}].name")
     for n, nic in enumerate(facts.nics):
         _address(nic.address, f"{where}.nics[{n}].address")
+        _not_negative(nic.rate, f"{where}.nics[{n}].rate")
         for field in ("name", "rdma", "netdev", "master"):
             name = getattr(nic, field)
             _name(name, f"{where}.nics[{n}].{field}")
@@ -58,6 +61,11 @@ def _name(name: Optional[str], where: str) -> None:
     """Names go into configuration files and commands."""
     if name is not None and not re.fullmatch(r"[A-Za-z0-9_.:@+-]{1,64}", name):
         raise InputError(where, f"found {name[:40]!r}", "expected a name of letters, digits and _ . : @ + -")
+
+
+def _not_negative(value: Optional[float], where: str) -> None:
+    if value is not None and value < 0:
+        raise InputError(where, f"found {value}", "expected a number that is not negative, or null")
 
 
 def _cpulist(cpus: Optional[str], where: str) -> None:
