@@ -19,6 +19,7 @@ from railwright.fleet import zipapp
 from railwright.node.check import check, checks, is_open
 from railwright.node.model import BootPolicy, Facts, Finding, InputError, Plan, Policy, from_json, to_json
 from railwright.plan import plan as make_plan
+from railwright.report.visible import visible
 
 Json = dict[str, Any]
 
@@ -84,7 +85,7 @@ def node_problems(found: Json, plan: Json) -> str:
     bad = [
         row for row in found["checks"] if not row["ok"] and not row["skipped"] and row["name"] not in codes
     ]
-    lines = [*map(_told, told), *(f"{row['name']}: {row['detail']}" for row in bad)]
+    lines = [*map(_told, told), *(_line(f"{row['name']}: {row['detail']}") for row in bad)]
     return "\n".join(["This node is not as it should be.", *lines]) if lines else ""
 
 
@@ -127,7 +128,12 @@ def slice_entries(plan: Json, name: str) -> list[Json]:
 
 
 def _told(finding: Finding) -> str:
-    return f"{finding.code}: {finding.where}: {finding.why}. {finding.remedy}"
+    return _line(f"{finding.code}: {finding.where}: {finding.why}. {finding.remedy}")
+
+
+def _line(text: str) -> str:
+    """One line that can go to a terminal, whatever a node has put into it."""
+    return visible(" ".join(text.split()))
 
 
 def _json(value: Any) -> Json:

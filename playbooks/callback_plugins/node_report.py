@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ansible import context
 from ansible.plugins.callback import CallbackBase
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
@@ -23,6 +24,7 @@ import railwright.plan  # noqa: F401
 from railwright import report
 from railwright.fleet import zipapp
 from railwright.node.model import InputError
+from railwright.report.visible import visible
 
 DOCUMENTATION = """
 name: node_report
@@ -43,24 +45,40 @@ class CallbackModule(CallbackBase):  # type: ignore[misc] # Ansible ships no typ
 
     def __init__(self) -> None:
         super().__init__()
-        self._folders: set[Path] = set()
+        self._nodes: dict[Path, set[str]] = {}
+        self._playbook = ""
         # Built once, so that all of a run speaks of one program, whoever edits the checkout meanwhile.
         zipapp.build()
 
+    def v2_playbook_on_start(self, playbook: Any) -> None:
+        self._playbook = Path(playbook._file_name).name
+
     def v2_runner_on_ok(self, result: Any) -> None:
         if result.task.action == "node_record":
-            self._folders.add(Path(result.result["folder"]))
+            self._nodes.setdefault(Path(result.result["folder"]), set()).add(result.host.get_name())
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        for folder in sorted(self._folders):
+        # Other runs keep their nodes in the same folder: a report is of the nodes of its own run.
+        for folder, nodes in sorted(self._nodes.items()):
+            when = " · ".join(filter(None, (f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", self._kind())))
             try:
-                page = report.write(folder, datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"))
+                page = report.write(folder, when, nodes)
                 document = json.loads((folder / "report.json").read_text("utf-8"))
             except (InputError, OSError) as error:
                 self._without(folder, error)
                 continue
-            told = f"ok: {str(document['ok']).lower()}. {document['verdict']}\nReport: {page}"
+            kind = self._kind()
+            told = f"{kind}\n" if kind else ""
+            told += f"ok: {str(document['ok']).lower()}. {visible(document['verdict'])}\nReport: {page}"
             self._display.display(f"\n{told}", color="green" if document["ok"] else "red")
+
+    def _kind(self) -> str:
+        """What a reader has to know of this run before its verdict."""
+        if context.CLIARGS.get("check"):
+            return "check mode, nothing was written: what differs is what a run would change"
+        if self._playbook == "revert.yml":
+            return "after a revert: what differs is what a new run would change"
+        return ""
 
     def _without(self, folder: Path, error: Exception) -> None:
         """No report of this run: then none at all, for an older one would pass for it."""

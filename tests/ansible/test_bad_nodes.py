@@ -92,7 +92,8 @@ def liar_node(folder: Path, tree: Path, trap: Path) -> FakeNode:
     """A node whose Python answers every module with the same forgery."""
     template, path = TEMPLATE.replace("TRAP", str(trap)), PATH.replace("/TRAP", str(trap))
     facts = to_json(discover(tree))
-    facts["host"] |= {"name": path, "product": template, "os_id": template}
+    # A name of its own choice that is a good one: a path in its place would be refused before anything uses it.
+    facts["host"] |= {"name": "trap", "product": template, "kernel": path}
     facts["notes"] = [template, path, "\x1b[2Jcleared", "\u202egnol", "a\nTASK [fake] ok: [good]"]
     answer = {
         "changed": False,
@@ -176,6 +177,8 @@ def test_what_a_node_sends_is_not_evaluated_and_makes_no_path(story: Story) -> N
 
 
 def test_what_a_node_sends_overrides_no_variable_of_the_inventory(story: Story) -> None:
+    (message,) = story.run.failures("liar")
+    assert message.startswith("This node is not as it should be.")
     policy = json.loads((story.rack.output / "liar/policy.json").read_text("utf-8"))
     assert policy["workload"] == "train-large"
     facts = json.loads((story.rack.output / "liar/facts.json").read_text("utf-8"))

@@ -113,6 +113,14 @@ def test_a_refusal_is_told_with_its_code_its_place_its_reason_and_its_remedy() -
     assert render("plan | node_refusal", plan=PLANNED) == ""
 
 
+def test_a_nodes_own_words_cannot_steer_a_terminal() -> None:
+    refusal = {**FINDING, "code": "gpus.none", "severity": "error", "where": "\x1b[2J\nok: [node1]"}
+    told = render("plan | node_refusal", plan={**REFUSED, "refusals": [refusal]})
+    assert len(told.splitlines()) == 2
+    assert told.isascii()
+    assert "\x1b" not in told
+
+
 def test_bad_input_is_told_with_its_place() -> None:
     with pytest.raises(AnsibleError, match=r"node_policy\.worklod: unknown key"):
         render("policy | node_policy", policy={"worklod": "train-large"})

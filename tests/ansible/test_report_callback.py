@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,12 @@ def test_a_report_that_cannot_be_written_is_said_and_no_older_one_passes_for_it(
 ) -> None:
     (tmp_path / "report.json").write_text('{"ok": true}', encoding="utf-8")
     (tmp_path / "index.html").mkdir()
-    callback._folders.add(tmp_path)
+    kept = SimpleNamespace(
+        task=SimpleNamespace(action="node_record"),
+        host=SimpleNamespace(get_name=lambda: "node1"),
+        result={"folder": str(tmp_path)},
+    )
+    callback.v2_runner_on_ok(kept)
     callback.v2_playbook_on_stats(None)
     assert not (tmp_path / "report.json").exists()
     assert "The report could not be written" in capsys.readouterr().err

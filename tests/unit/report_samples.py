@@ -298,7 +298,7 @@ def _hgx_plan(facts: Facts, names: list[str]) -> Plan:
             ),
             "sysctls": Slice(
                 "runtime",
-                ({"id": "kernel.numa_balancing", "kind": "sysctl", "value": "0"},),
+                ({"kind": "sysctl", "name": "kernel.numa_balancing", "value": "0"},),
                 "page migration stalls pinned memory",
             ),
         },
@@ -800,7 +800,8 @@ def hostile_files() -> tuple[Facts, Plan]:
     """The same as far as files may say it: facts name devices soundly, everything else is anybody's text."""
     facts, plan = hostile()
     box, _ = pcie_box()
-    return replace(facts, gpus=box.gpus, nics=box.nics), plan
+    host = replace(facts.host, name=box.host.name)
+    return replace(facts, host=host, gpus=box.gpus, nics=box.nics), plan
 
 
 # A run's directory.

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from railwright import report
-from railwright.node.model import Finding, InputError, Plan
+from railwright.node.model import Finding, InputError, NvLink, Plan
+from railwright.report.devices import nvlink_count
 from tests.unit import report_samples as samples
 
 NODE_KEYS = {
@@ -473,3 +474,19 @@ def test_a_node_name_that_is_not_text_is_told_and_written(tmp_path: Path) -> Non
     assert list(data["nodes"]) == ["gpu-\udcff1"]
     assert "gpu-\\udcff1" in report.write(tmp_path).read_text(encoding="utf-8")
     assert json.loads((tmp_path / "report.json").read_text(encoding="ascii")) == data
+
+
+def test_a_report_is_of_the_nodes_of_its_run(tmp_path: Path) -> None:
+    facts, plan = samples.hgx()
+    for name in ("n1", "n2", "of-another-rack"):
+        samples.write_node(tmp_path, name, facts, plan)
+    report.write(tmp_path, None, {"n1", "n2", "never-kept-anything"})
+    written = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert list(written["nodes"]) == ["n1", "n2"]
+
+
+def test_nvlinks_behind_switches_are_not_counted_once_for_each_peer() -> None:
+    switched = [NvLink(f"GPU{peer}", 18) for peer in range(1, 8)]
+    cube_mesh = [NvLink("GPU1", 1), NvLink("GPU2", 1), NvLink("GPU3", 2), NvLink("GPU4", 2)]
+    switches = [NvLink(f"0000:0{bus}:00.0", count) for bus, count in enumerate((5, 5, 4, 4))]
+    assert [nvlink_count(links) for links in (switched, cube_mesh, switches)] == [18, 6, 18]

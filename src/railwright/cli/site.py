@@ -142,7 +142,7 @@ def run_up(arguments: argparse.Namespace, out: Console) -> int:
         )
     page = output / "index.html"
     verdict = read_json(output / "report.json")
-    view.show_run(out, verdict, outcome)
+    view.show_run(out, verdict, outcome, check=arguments.check)
     out.print(f"\nReport: {page}", soft_wrap=True)
     states = [node.get("status") for node in verdict["nodes"].values()]
     if states and all(state == "refused" for state in states):

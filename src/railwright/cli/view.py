@@ -6,6 +6,7 @@ right-to-left mark reaches the terminal.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -137,8 +138,8 @@ def show_findings(out: Console, findings: Iterable[Finding], title: str) -> None
             _say(out, f"-> {finding.remedy}", 4)
 
 
-def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome) -> None:
-    """What a run over nodes found, decided, changed and proved."""
+def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome, *, check: bool = False) -> None:
+    """What a run over nodes found, decided, changed and proved; check: what it would have changed."""
     rows = []
     for name, node in verdict["nodes"].items():
         checks = node.get("checks") or []
@@ -164,10 +165,27 @@ def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome) -> None
                 f"{len(checks) - failed - skipped} good, {failed} failed, {skipped} skipped",
             )
         )
-    _heading(out, "The run")
-    out.print(_table(("node", "found", "decided", "changed", "findings", "checks"), rows))
+    _heading(out, "The run, in check mode: nothing was written" if check else "The run")
+    head = ("node", "found", "decided", "would change" if check else "changed", "findings", "checks")
+    out.print(_table(head, rows))
+    for name, node in verdict["nodes"].items():
+        _show_open(out, name, node)
     for step in outcome.failures:
         out.print(Text(f"  {step.host}: {visible(step.message)}", style="red"))
+
+
+def _show_open(out: Console, name: str, node: Mapping[str, Any]) -> None:
+    """What a person has to know of a node besides the numbers: warnings and errors, and what nobody looked at."""
+    counts = Counter(
+        (finding["severity"], finding["code"])
+        for finding in node.get("findings") or []
+        if finding["severity"] != "info" and not finding["accepted"]
+    )
+    for (severity, code), number in counts.items():
+        _say(out, f"{name}: {severity} {code}" + (f", {number} times" if number > 1 else ""))
+    for row in node.get("checks") or []:
+        if row["skipped"]:
+            _say(out, f"{name}: not checked: {row['name']}: {row['detail']}", style="dim")
 
 
 class Progress:

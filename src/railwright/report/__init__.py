@@ -6,6 +6,7 @@ Input is the directory that a run leaves: `<dir>/<node>/{facts,policy,plan,findi
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ def build(directory: Path, generated: str | None = None) -> dict[str, Any]:
     return document(collect(directory), generated)
 
 
-def write(directory: Path, generated: str | None = None) -> Path:
+def write(directory: Path, generated: str | None = None, of_run: Collection[str] | None = None) -> Path:
     """Write report.json and index.html into the directory of a run and return the page's path.
 
+    of_run: names of the run's nodes; what other runs kept beside them is no part of this report. None takes all.
     Raises InputError when the directory cannot be listed or written; then what was there before is still there.
     """
-    nodes = collect(directory)
+    nodes = collect(directory, of_run)
     # ASCII only: names that are not text (a lone surrogate) have no UTF-8.
     data = json.dumps(document(nodes, generated), indent=2, allow_nan=False) + "\n"
     page = directory / "index.html"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,11 +84,16 @@ class Node:
     reasons: tuple[str, ...] = ()
 
 
-def collect(directory: Path) -> tuple[Node, ...]:
-    """The nodes of a run, in natural order of their names. Raises InputError when `directory` is no folder."""
+def collect(directory: Path, of_run: Collection[str] | None = None) -> tuple[Node, ...]:
+    """The nodes of a run, in natural order of their names. Raises InputError when `directory` is no folder.
+
+    of_run: names of the run's nodes, where other runs have kept theirs in the same folder; None takes all.
+    """
     try:
         folders = [
-            entry for entry in directory.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+            entry
+            for entry in directory.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".") and (of_run is None or entry.name in of_run)
         ]
     except OSError as error:
         raise InputError(
