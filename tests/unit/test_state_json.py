@@ -48,6 +48,58 @@ def test_keys_are_set_and_the_rest_keeps_its_order_digits_and_form(node: Path) -
     assert (node / "etc/docker/daemon.json").stat().st_mode & 0o777 == 0o640
 
 
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_as_deep_as_it_may_be_goes_in_and_comes_out_again(node: Path) -> None:
+    plant(node, PATH, THEIRS)
+    before = fingerprint(node)
+    pointer = "/a" * 64
+    for value in (nested(64), 2):
+        assert put(node, keys({pointer: value})).failures == ()
+    assert not put(node, keys({pointer: 2})).changed
+    assert revert(root=str(node)).failures == ()
+    assert fingerprint(node) == before
+
+
+@pytest.mark.parametrize(
+    ("pointer", "value", "why"),
+    [
+        ("/a" + "/b" * 600, 1, "the pointer has 601 names"),
+        ("/a" * 65, 1, "the pointer has 65 names"),
+        ("/a", nested(65), "the value is nested more than 64 deep"),
+        ("/a", nested(5000), "the value is nested more than 64 deep"),
+    ],
+)
+def test_what_is_nested_deeper_than_can_be_read_back_is_refused(
+    node: Path, pointer: str, value: Any, why: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        put(node, keys({pointer: value}))
+    assert (caught.value.where, caught.value.why) == (f"slices.part[0].keys.{pointer}", why)
+
+
+@pytest.mark.parametrize("depth", [128, 900])
+def test_a_file_that_is_nested_too_deep_is_left_alone(node: Path, depth: int) -> None:
+    plant(node, PATH, json.dumps({"a": nested(depth)}))
+    (failure,) = put(node, keys({"/a": 1})).failures
+    assert failure.why == f"{PATH} is nested more than 128 deep"
+
+
+def test_a_number_that_the_record_could_not_keep_is_left(node: Path) -> None:
+    plant(node, PATH, '{"a": 1e999, "b": 1e999}')
+    before = fingerprint(node)
+    (failure,) = put(node, keys({"/a": 1})).failures
+    assert failure.why == f"{PATH}, /a.value: inf is no JSON number"
+    assert fingerprint(node) == before
+    assert put(node, keys({"/c": 1})).failures == ()
+    assert not put(node, keys({"/c": 1})).failures
+
+
 def test_a_revert_puts_the_very_bytes_back(node: Path) -> None:
     plant(node, PATH, THEIRS, 0o640)
     before = fingerprint(node)

@@ -67,6 +67,23 @@ def test_tabs_and_spaces_are_the_same_to_a_sysctl(node: Path) -> None:
     assert path.read_text() == "4096\t131072\t6291456\n"
 
 
+def test_a_link_out_of_the_kernels_folders_is_never_followed(node: Path) -> None:
+    outside = plant(node, "/etc/passwd-like", "0-3\n")
+    plant(node, "/proc/interrupts", "     CPU0\n 60:  0  IR-PCI-MSIX-0000:18:00.0 0-edge mlx5_comp0@pci\n")
+    plant(node, f"/sys/bus/pci/devices/{DEVICE}/msi_irqs/60", "msix\n")
+    for path in ("proc/sys/vm/swappiness", "proc/irq/60/smp_affinity_list", "sys/kernel/mm/ksm"):
+        (node / path).parent.mkdir(parents=True, exist_ok=True)
+        (node / path).symlink_to(outside)
+    for entry, name in (
+        (sysctl("vm.swappiness", "2"), "/proc/sys/vm/swappiness"),
+        (sysfs("/sys/kernel/mm/ksm", "2"), "/sys/kernel/mm/ksm"),
+        ({"kind": "irq_affinity", "device": DEVICE, "cpus": "2"}, "/proc/irq/60/smp_affinity_list"),
+    ):
+        (failure,) = put(node, entry).failures
+        assert failure.why == f"{name} leads to {os.path.realpath(outside)}"
+    assert outside.read_text() == "0-3\n"
+
+
 def test_a_sysctl_that_the_kernel_lacks_is_named(node: Path) -> None:
     for check in (True, False):
         (failure,) = put(node, sysctl("vm.no_such", "1"), check=check).failures

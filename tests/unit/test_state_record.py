@@ -137,6 +137,94 @@ def test_a_record_that_is_none_of_ours_stops_the_run(node: Path, content: Any, w
     assert fingerprint(node) == before
 
 
+def _record_of_every_kind(node: Path) -> dict[str, Any]:
+    """A record with something of every kind."""
+    plant(node, "/etc/a", "old\n")
+    plant(node, "/etc/b.json", '{"a": 1}\n')
+    plant(node, "/proc/sys/vm/swappiness", "60\n")
+    plant(node, "/proc/irq/60/smp_affinity_list", "0-3\n")
+    plant(node, "/proc/interrupts", "     CPU0\n 60:  0  IR-PCI-MSIX-0000:18:00.0 0-edge mlx5_comp0@pci\n")
+    plant(node, "/sys/bus/pci/devices/0000:18:00.0/msi_irqs/60", "msix\n")
+    plant(node, "/etc/systemd/system/a.service", "[Install]\n")
+    put(
+        node,
+        file_entry("/etc/a", "ours\n"),
+        {"kind": "json_keys", "path": "/etc/b.json", "keys": {"/a": 2}},
+        {"kind": "sysctl", "name": "vm.swappiness", "value": "10"},
+        {"kind": "irq_affinity", "device": "0000:18:00.0", "cpus": "2"},
+        {"kind": "systemd_unit", "name": "a.service", "enabled": True, "state": "started"},
+        runner=Systemd(node),
+    )
+    record: dict[str, Any] = json.loads((node / RECORD).read_bytes())
+    return record
+
+
+_A = ("slices", "part", "file:/etc/a", "cells", "", "prior")
+_B = ("origins", "json_keys:/etc/b.json")
+_KEY = ("slices", "part", "json_keys:/etc/b.json", "cells", "/a")
+_SYSCTL = ("slices", "part", "sysctl:vm.swappiness", "cells", "")
+_IRQ = ("slices", "part", "irq_affinity:0000:18:00.0", "cells", "60")
+_UNIT = ("slices", "part", "systemd_unit:a.service", "cells")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "why"),
+    [
+        ((*_A, "bytes"), "b2!xk", "this is not base64"),
+        ((*_A, "bytes"), "b2xkZA==", "the bytes have another size or digest than the record says"),
+        ((*_A, "bytes"), "b2xlCg==", "the bytes have another size or digest than the record says"),
+        (("slices", "part", "file:/etc/a", "entry", "path"), "/etc/z", "its entry is that of file:/etc/z"),
+        ((*_B, "bytes"), "b2xk!", "this is not base64"),
+        ((*_B, "bytes"), "e30K", "the bytes have another size or digest than the record says"),
+        ((*_A, "sha256"), "0" * 64 + "\n", f"{'0' * 64 + chr(10)!r} is no SHA-256 digest"),
+        ((*_A, "mode"), "zzz", "'zzz' is no file mode"),
+        ((*_A, "mode"), "0644\n", "'0644\\n' is no file mode"),
+        ((*_A, "mode"), 420, "expected text, found a number"),
+        ((*_A, "uid"), "root", "expected a whole number, found text"),
+        ((*_A, "gid"), 2**40, "1099511627776 is out of range"),
+        ((*_A, "gid"), 2**32 - 1, "4294967295 is out of range"),
+        ((*_A, "mtime_ns"), "x", "expected a whole number, found text"),
+        ((*_A, "mtime_ns"), 2**94, f"{2**94} is out of range"),
+        ((*_A, "mtime_ns"), ..., "missing"),
+        ((*_A[:-1], "written"), [7], "expected a mapping, found a number"),
+        (_B, ..., "missing"),
+        ((*_KEY, "prior"), 7, "expected a mapping, found a number"),
+        ((*_SYSCTL, "prior"), 7, "expected text, found a number"),
+        ((*_SYSCTL, "written"), [None], "expected text, found nothing"),
+        ((*_IRQ, "prior"), "4-2", "'4-2' is no CPU list: range 4-2"),
+        ((*_IRQ, "prior"), 4, "expected text, found a number"),
+        ((*_UNIT, "active", "prior"), "up", "found 'up'"),
+        ((*_UNIT, "enabled", "prior"), True, "expected text, found true or false"),
+    ],
+)
+def test_a_record_with_a_damaged_value_is_refused_by_its_place_before_anything_is_put_back(
+    node: Path, place: tuple[str, ...], value: Any, why: str
+) -> None:
+    record = _record_of_every_kind(node)
+    holder: Any = record
+    for name in place[:-1]:
+        holder = holder[name]
+    if value is ...:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = value
+    (node / RECORD).write_text(json.dumps(record))
+    before = fingerprint(node)
+    for check in (True, False):
+        with pytest.raises(StateError) as caught:
+            revert(root=str(node), check=check)
+        assert caught.value.why == why
+        named = place[:3] if "entry" in place else place
+        assert caught.value.where == f"/{RECORD}.{'.'.join(named)}" + ("[0]" if "written" in place else "")
+    assert fingerprint(node) == before
+
+
+def test_a_record_that_is_nested_without_end_stops_the_run(node: Path) -> None:
+    plant(node, f"/{RECORD}", "[" * 100000, 0o600)
+    with pytest.raises(StateError, match="this is not JSON"):
+        revert(root=str(node))
+
+
 def test_a_record_that_others_could_have_written_is_not_believed(node: Path) -> None:
     put(node, file_entry("/etc/a", "a"))
     (node / RECORD).chmod(0o602)
@@ -350,6 +438,30 @@ def test_a_lock_that_cannot_be_is_an_error(node: Path) -> None:
     (node / LOCK).symlink_to("/etc/shadow")
     with pytest.raises(StateError, match="cannot be opened: Too many levels of symbolic links"):
         put(node, file_entry("/etc/a", "a"))
+
+
+@pytest.mark.parametrize("path", [LOCK, WRITE_LOCK])
+def test_a_fifo_in_the_place_of_a_lock_is_an_error_and_no_lock_stays(node: Path, path: str) -> None:
+    os.mkfifo(node / path)
+    with pytest.raises(StateError) as caught:
+        put(node, file_entry("/etc/a", "a"))
+    assert (caught.value.where, caught.value.why) == (f"/{path}", "this is no regular file")
+    (node / path).unlink()
+    assert list((node / "run").glob("*.lock")) == []
+    assert put(node, file_entry("/etc/a", "a")).changed
+
+
+def test_a_full_run_is_an_error_and_both_locks_go(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(StateError) as caught:
+            put(node, file_entry("/etc/a", "a"))
+    assert (caught.value.where, caught.value.remedy[:10]) == (f"/{LOCK}", "free space")
+    assert list((node / "run").iterdir()) == []
+    assert put(node, file_entry("/etc/a", "a")).changed
 
 
 def test_a_second_lock_that_is_held_lets_go_of_the_first(node: Path) -> None:

@@ -170,8 +170,8 @@ class _Run:
         owned = _owned(self.node, self.slices)
         strangers: list[Owned] = []
         released: list[_Step] = []
-        for name, item_id, kept in list(self.record.items()):
-            item = recorded_item(name, item_id, kept)
+        for name, item_id, _ in list(self.record.items()):
+            item = recorded_item(name, item_id, self.record.kept(name, item_id))
             known = Owned.of(f"slice {name}", item, self.node)
             if name not in self.slices:
                 strangers.append(known)

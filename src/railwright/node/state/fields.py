@@ -17,8 +17,8 @@ _NAMES = {
     str: "text",
     type(None): "nothing",
 }
-_MODE = re.compile(r"^0[0-7]{3}$")
-_SHA256 = re.compile(r"^[0-9a-f]{64}$")
+_MODE = re.compile(r"0[0-7]{3}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Fields:
@@ -64,10 +64,19 @@ class Fields:
 
     def mode(self, key: str, default: str) -> str:
         value = self.text(key, default)
-        if _MODE.match(value) is None:
+        if _MODE.fullmatch(value) is None:
             raise InputError(
                 f"{self.where}.{key}", f"{value!r} is no file mode", 'expected a form like "0644"'
             )
+        return value
+
+    def number(self, key: str, lowest: int, highest: int) -> int:
+        value = self.take(key)
+        where = f"{self.where}.{key}"
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise expected(where, "a whole number", value)
+        if not lowest <= value <= highest:
+            raise InputError(where, f"{value} is out of range", f"expected {lowest} to {highest}")
         return value
 
     def sha256(self, key: str) -> str:
@@ -100,9 +109,15 @@ def sequence(data: Any, where: str) -> list[Any]:
 
 def digest(text: str, where: str) -> str:
     """`text`, when it is a SHA-256 in lower-case hex. Raises InputError."""
-    if _SHA256.match(text) is None:
+    if _SHA256.fullmatch(text) is None:
         raise InputError(where, f"{text!r} is no SHA-256 digest", "expected 64 lower-case hex digits")
     return text
+
+
+def only_cell(cell: str, where: str) -> None:
+    """Refuses a name of a cell where a kind has one cell, without a name. Raises InputError."""
+    if cell != "":
+        raise InputError(where, f"unknown cell {cell!r}")
 
 
 def absolute(path: str, where: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from ..model import InputError
 from . import files
-from .fields import Fields, absolute, digest, under
+from .fields import Fields, absolute, digest, only_cell, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
 from .place import LOCK, RECORD, WRITE_LOCK
@@ -30,6 +31,9 @@ PLACES = (
     "/var/lib",
     "/var/spool",
 )
+_LAST_GOOD = "put the record's last good copy back"
+# What a 64-bit time_t holds in seconds; no file system goes so far.
+_FARTHEST_NS = (2**63 - 1) * 10**9
 _LONGEST_NAME = 255 - len(files.temporary(""))
 
 
@@ -68,9 +72,35 @@ def with_bytes(found: files.Snapshot) -> dict[str, Any]:
 
 def content_of(value: Mapping[str, Any]) -> files.Content:
     """The file that `with_bytes` kept."""
-    return files.Content(
-        base64.b64decode(value["bytes"]), value["mode"], value["uid"], value["gid"], value["mtime_ns"]
-    )
+    data = base64.b64decode(value["bytes"], validate=True)
+    return files.Content(data, value["mode"], value["uid"], value["gid"], value["mtime_ns"])
+
+
+def check_kept_file(value: Any, where: str, whole: bool) -> None:
+    """Refuses what is no file of the record: with its bytes and its time when `whole`. Raises InputError."""
+    fields = Fields(value, where)
+    sha256 = fields.sha256("sha256")
+    size = fields.number("size", 0, 2**63 - 1)
+    mode = fields.text("mode")
+    if re.fullmatch(r"[0-7]{4}", mode, re.ASCII) is None:
+        raise InputError(f"{where}.mode", f"{mode!r} is no file mode", 'expected a form like "0644"')
+    fields.number("uid", 0, files.HIGHEST_ID)
+    fields.number("gid", 0, files.HIGHEST_ID)
+    if whole:
+        fields.number("mtime_ns", -_FARTHEST_NS, _FARTHEST_NS)
+        data = _decoded(fields.text("bytes"), f"{where}.bytes")
+        if len(data) != size or hashlib.sha256(data).hexdigest() != sha256:
+            raise InputError(
+                f"{where}.bytes", "the bytes have another size or digest than the record says", _LAST_GOOD
+            )
+    fields.close()
+
+
+def _decoded(text: str, where: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise InputError(where, "this is not base64", _LAST_GOOD) from None
 
 
 class FileItem(Item):
@@ -88,8 +118,8 @@ class FileItem(Item):
         self.secret = fields.flag("secret") or False
         self.data, self.sha256 = _content(fields, blobs)
         self.mode = fields.mode("mode", "0644")
-        self.owner = fields.text("owner", "root")
-        self.group = fields.text("group", "root")
+        self.owner = _account(fields, "owner", "user")
+        self.group = _account(fields, "group", "group")
 
     @property
     def id(self) -> str:
@@ -139,6 +169,16 @@ class FileItem(Item):
     def prior(self, reading: Reading, cell: str) -> Value:
         found: Optional[files.Snapshot] = reading.detail[0]
         return None if found is None else with_bytes(found)
+
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        only_cell(cell, where)
+        if value is not None:
+            check_kept_file(value, where, whole=False)
+
+    def check_prior(self, cell: str, value: Value, where: str) -> None:
+        only_cell(cell, where)
+        if value is not None:
+            check_kept_file(value, where, whole=True)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         found: Optional[files.Snapshot] = reading.detail[0]
@@ -204,6 +244,20 @@ class FileItem(Item):
                 "send the bytes in blobs",
             )
         return self.data
+
+
+def _account(fields: Fields, key: str, what: str) -> str:
+    name = fields.text(key, "root")
+    where = f"{fields.where}.{key}"
+    if name.isdecimal() and files.account_number(name) is None:
+        raise InputError(
+            where,
+            f"{name!r} is no number of a {what}",
+            f"expected 0 to {files.HIGHEST_ID}, in the digits 0 to 9",
+        )
+    if not name or any(character in name for character in ":\n\0"):
+        raise InputError(where, f"{name!r} is no name of a {what}", "give a name or a number")
+    return name
 
 
 def _content(fields: Fields, blobs: Mapping[str, bytes]) -> tuple[Optional[bytes], str]:

@@ -13,6 +13,7 @@ import grp
 import hashlib
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from .outcome import Foreign, Refused
 
 # What is replaced is kept in the record, which is read in one piece at every run.
 LARGEST = 16 * 1024 * 1024
+HIGHEST_ID = 2**32 - 2  # chown(2) takes the number after it, (uid_t) -1, for "leave it as it is"
 _MOST_LINKS = 40  # MAXSYMLINKS of the kernel, include/linux/namei.h
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -178,10 +180,18 @@ def remove_if_empty(root: str, path: str) -> bool:
         return True
 
 
+def account_number(text: str) -> Optional[int]:
+    """The number of a user or group that is given as a number; None when it is a name or no number of any."""
+    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) is None or int(text) > HIGHEST_ID:
+        return None
+    return int(text)
+
+
 def user_id(root: str, name: str) -> int:
     """The number of a user. Raises Refused when the node does not know it."""
-    if name.isdecimal() or name == "root":
-        return 0 if name == "root" else int(name)
+    number = 0 if name == "root" else account_number(name)
+    if number is not None:
+        return number
     if root != "/":
         return _listed(root, "/etc/passwd", name, "user")
     try:
@@ -192,8 +202,9 @@ def user_id(root: str, name: str) -> int:
 
 def group_id(root: str, name: str) -> int:
     """The number of a group. Raises Refused when the node does not know it."""
-    if name.isdecimal() or name == "root":
-        return 0 if name == "root" else int(name)
+    number = 0 if name == "root" else account_number(name)
+    if number is not None:
+        return number
     if root != "/":
         return _listed(root, "/etc/group", name, "group")
     try:
@@ -206,8 +217,9 @@ def _listed(root: str, path: str, name: str, what: str) -> int:
     found = read(root, path)
     for line in (b"" if found is None else found.data).decode("utf-8", "replace").splitlines():
         fields = line.split(":")
-        if fields[0] == name and len(fields) > 2 and fields[2].isdecimal():
-            return int(fields[2])
+        number = account_number(fields[2]) if fields[0] == name and len(fields) > 2 else None
+        if number is not None:
+            return number
     raise _unknown(name, what)
 
 

@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..model import InputError, format_cpulist, normalise_address, parse_cpulist
-from .fields import Fields
+from .fields import Fields, expected
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
-from .kernel_items import read_value, write_value
+from .kernel_items import inside, read_value, write_value
 from .outcome import Refused
 
 # mlx5: data event queues are mlx5_comp<N> (mlx5_sf_comp<N> on sub-functions) and mlx5_combined<N> where there is one
 # vector only; all else of mlx5 is control (mlx5_async, mlx5_ctrl, mlx5_pages, mlx5_cmd, ...):
 # Linux drivers/net/ethernet/mellanox/mlx5/core/pci_irq.c and eq.c.
-_MLX5 = re.compile(r"^mlx5_")
-_MLX5_DATA = re.compile(r"^mlx5_(?:sf_)?com(?:p|bined)\d")
+_MLX5 = "mlx5_"
+_MLX5_DATA = re.compile(r"mlx5_(?:sf_)?com(?:p|bined)\d.*", re.ASCII | re.DOTALL)
 # Other drivers name their control vectors in words: ice "misc", iavf "mbx", irdma "AEQ", virtio "config", ...
 _CONTROL_WORDS = frozenset(
     ["admin", "aeq", "async", "cmd", "config", "ctrl", "health", "mailbox", "mbx", "misc", "pages"]
 )
 # After the counts of the CPUs: the controller's name, the number there ("524288-edge"; on Arm "524288 Edge"), then
 # the actions: Linux kernel/irq/proc.c, show_interrupts().
-_ACTIONS = re.compile(r"(?:^|\s)\d+(?:-\w+|\s+(?:Edge|Level)\b)\s*(.*)$")
+_ACTIONS = re.compile(r"(?:^|\s)\d+(?:-\w+|\s+(?:Edge|Level)\b)\s*(.*)", re.ASCII | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,20 @@ class IrqAffinityItem(Item):
     def same(self, now: Value, value: Value) -> bool:
         return parse_cpulist(now, self.id) == parse_cpulist(value, self.id)
 
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        if not _is_number(cell):
+            raise InputError(where, f"{cell!r} is no interrupt number")
+        if not isinstance(value, str):
+            raise expected(where, "text", value)
+        parse_cpulist(value, where)
+
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         skipped: list[str] = []
         lagging: list[str] = []
         refused: dict[tuple[str, str], list[str]] = {}
         for irq, cpus in goal.items():
             try:
-                write_value(node.at(f"/proc/irq/{irq}/smp_affinity_list"), cpus)
+                write_value(_affinity(node, irq), cpus)
             except OSError as error:
                 if error.errno in (errno.EIO, errno.EPERM):
                     skipped.append(irq)
@@ -143,7 +150,7 @@ class IrqAffinityItem(Item):
 def _vectors(node: Node, folder: str) -> tuple[_Vector, ...]:
     """The MSI vectors of a function in the order of their numbers."""
     try:
-        numbers = sorted(int(name) for name in os.listdir(folder) if name.isdecimal())
+        numbers = sorted(int(name) for name in os.listdir(folder) if _is_number(name))
     except FileNotFoundError:
         return ()
     actions = _actions(node)
@@ -151,7 +158,7 @@ def _vectors(node: Node, folder: str) -> tuple[_Vector, ...]:
 
 
 def _vector(node: Node, irq: int, actions: Mapping[int, str]) -> Optional[_Vector]:
-    path = node.at(f"/proc/irq/{irq}/smp_affinity_list")
+    path = _affinity(node, str(irq))
     asked = read_value(path)
     if asked is None:
         return None  # freed since the folder was listed
@@ -159,6 +166,10 @@ def _vector(node: Node, irq: int, actions: Mapping[int, str]) -> Optional[_Vecto
     # register_irq_proc); before, only a write tells.
     fixed = os.stat(path).st_mode & 0o222 == 0
     return _Vector(irq, actions.get(irq), asked, _effective(node, str(irq)), fixed)
+
+
+def _affinity(node: Node, irq: str) -> str:
+    return inside(node, f"/proc/irq/{irq}/smp_affinity_list", ("/proc/irq",))
 
 
 def _effective(node: Node, irq: str) -> Optional[str]:
@@ -170,15 +181,15 @@ def _actions(node: Node) -> dict[int, str]:
     with open(node.at("/proc/interrupts"), encoding="utf-8", errors="replace") as file:
         header, *rows = file.read().splitlines() or [""]
     columns = header.split()
-    if not columns or not all(re.fullmatch(r"CPU\d+", column) for column in columns):
+    if not columns or not all(re.fullmatch(r"CPU\d+", column, re.ASCII) for column in columns):
         raise Refused("/proc/interrupts, line 1: expected the CPUs' names", "is /proc mounted whole?")
     actions = {}
     for n, row in enumerate(rows, start=2):
         name, _, rest = row.partition(":")
-        if not name.strip().isdecimal():
+        if not _is_number(name.strip()):
             continue  # NMI, LOC, ... belong to no device
         fields = rest.split(None, len(columns))
-        if len(fields) < len(columns) or not all(field.isdecimal() for field in fields[: len(columns)]):
+        if len(fields) < len(columns) or not all(_is_number(field) for field in fields[: len(columns)]):
             raise Refused(
                 f"/proc/interrupts, line {n}: expected {len(columns)} counts", "run again; a CPU came or went"
             )
@@ -188,10 +199,14 @@ def _actions(node: Node) -> dict[int, str]:
     return actions
 
 
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[0-9]+", text, re.ASCII) is not None
+
+
 def is_control(action: str) -> bool:
     """Whether a vector of this name carries commands and events, not data."""
-    if _MLX5.match(action):
-        return _MLX5_DATA.match(action) is None
+    if action.startswith(_MLX5):
+        return _MLX5_DATA.fullmatch(action) is None
     words = {word.lower() for word in re.split(r"[^A-Za-z]+", action)}
     return not words.isdisjoint(_CONTROL_WORDS)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Optional
 
-from .fields import Fields
+from .fields import Fields, expected
 from .outcome import Refused
 
 # Runs systemctl with these arguments: exit status, standard output, standard error.
@@ -159,6 +159,19 @@ class Item(abc.ABC):
     def prior(self, reading: Reading, cell: str) -> Value:
         """What the record keeps of a cell before its first write."""
         return reading.cells[cell]
+
+    @abc.abstractmethod
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        """Refuses a value of the record that this kind never keeps. Raises InputError."""
+
+    def check_prior(self, cell: str, value: Value, where: str) -> None:
+        """Refuses a prior value of the record that cannot be put back. Raises InputError."""
+        self.check_cell(cell, value, where)
+
+    def check_origin(self, value: Value, where: str) -> None:
+        """Refuses an origin of the record that this kind never keeps. Raises InputError."""
+        if value is not None:
+            raise expected(where, "nothing", value)
 
     def origin(self, reading: Reading) -> Value:
         """What the record keeps beside the cells, for all slices that share the id; None is nothing."""

@@ -13,7 +13,7 @@ from typing import Any, Optional
 from ..model import InputError
 from . import files, jsontext
 from .fields import Fields, expected, mapping
-from .file_item import content_of, file_path, with_bytes
+from .file_item import check_kept_file, content_of, file_path, with_bytes
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
 
@@ -73,10 +73,34 @@ class JsonKeysItem(Item):
         goal = super().goal(reading, kept)
         # A pointer through something else is refused before anything is written.
         self._after(reading.detail.document, reading.detail.origin, goal.cells)
+        for pointer in goal.cells:
+            self._must_be_keepable(pointer, reading.cells[pointer])
         return goal
+
+    def _must_be_keepable(self, pointer: str, now: Value) -> None:
+        try:
+            self.check_cell(pointer, now, pointer)
+        except InputError as error:  # 1e999 is JSON, and no number that Python has
+            raise Refused(f"{self.path}, {error.where}: {error.why}", "mend the file") from None
 
     def origin(self, reading: Reading) -> Value:
         return reading.detail.origin
+
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        if jsontext.tokens(cell) is None:
+            raise InputError(where, f"{cell!r} is no JSON pointer to a key")
+        if value != _ABSENT:
+            fields = Fields(value, where)
+            if jsontext.is_deeper(fields.take("value"), jsontext.DEEPEST_DOCUMENT):
+                raise InputError(where, f"the value is nested more than {jsontext.DEEPEST_DOCUMENT} deep")
+            _must_be_json(fields.take("value"), f"{where}.value")
+            fields.close()
+
+    def check_origin(self, value: Value, where: str) -> None:
+        if value is None:
+            raise InputError(where, "missing", "put the record's last good copy back")
+        if value != _ABSENT:
+            check_kept_file(value, where, whole=True)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         # Read again: another slice of this run may have set its own keys in the same file meanwhile.
@@ -166,6 +190,18 @@ def _keys(fields: Fields) -> dict[str, Any]:
                 f"{where}.{pointer}",
                 f"{pointer!r} is no JSON pointer to a key",
                 "expected a form like /log-opts/max-size",
+            )
+        if len(_names(pointer)) > jsontext.DEEPEST:
+            raise InputError(
+                f"{where}.{pointer}",
+                f"the pointer has {len(_names(pointer))} names",
+                f"at most {jsontext.DEEPEST} are followed",
+            )
+        if jsontext.is_deeper(value, jsontext.DEEPEST):
+            raise InputError(
+                f"{where}.{pointer}",
+                f"the value is nested more than {jsontext.DEEPEST} deep",
+                "make it flatter",
             )
         _must_be_json(value, f"{where}.{pointer}")
     return dict(keys)

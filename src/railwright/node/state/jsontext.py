@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
 from .outcome import Foreign, Refused
 
 _FIRST_INDENT = re.compile(r"^\s*[{\[][ \t]*\r?\n([ \t]*)\S")
+# Of a pointer and of a value set there; a document has room for one at the end of the other. No configuration comes
+# near, and every Python reads and writes it without running out of stack.
+DEEPEST = 64
+DEEPEST_DOCUMENT = 2 * DEEPEST
 _DEFAULT_INDENT = "    "
 
 
@@ -50,6 +54,8 @@ def load(data: bytes, path: str) -> Document:
         raise Foreign(f"{path}: {error}", "mend the file; nothing was written") from None
     if not isinstance(value, dict):
         raise Foreign(f"{path} holds no JSON object", "mend the file; nothing was written")
+    if is_deeper(value, DEEPEST_DOCUMENT):
+        raise Foreign(f"{path} is nested more than {DEEPEST_DOCUMENT} deep", "make it flatter")
     indent = _FIRST_INDENT.match(text)
     flat = indent is None and value
     return Document(
@@ -73,6 +79,22 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other))
     return bool(one == other)
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Whether anything in `value` lies under more than so many objects and lists."""
+    layer = [value]
+    for _ in range(levels + 1):
+        layer = [part for whole in layer for part in _parts(whole)]
+        if not layer:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def tokens(pointer: str) -> Optional[tuple[str, ...]]:

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from ..model import InputError
-from .fields import Fields, absolute, under
+from .fields import Fields, absolute, expected, only_cell, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
 
 _PLACES = ("/sys", "/proc/irq")
+_SYSCTLS = "/proc/sys"
 _SELECTED = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
 
 
@@ -38,6 +39,17 @@ def read_value(path: str) -> Optional[str]:
         return None
 
 
+def inside(node: Node, path: str, places: tuple[str, ...]) -> str:
+    """Where `path` leads on this node. Raises Refused when that is not in one of these folders of the kernel's: what
+    stands for a node may hold a link that leads out of it."""
+    real = os.path.realpath(node.at(path))
+    if not under(real, tuple(os.path.realpath(node.at(place)) for place in places)):
+        raise Refused(f"{path} leads to {real}", f"expected a path under {', '.join(places)}")
+    if os.path.isdir(real):
+        raise Refused(f"{path} is a folder", "name the file in it")
+    return real
+
+
 class _KernelValue(Item):
     """One value behind one path; the cell is the value as text."""
 
@@ -57,6 +69,11 @@ class _KernelValue(Item):
     def same(self, now: Value, value: Value) -> bool:
         # The kernel separates by tabs what people separate by spaces.
         return bool(now.split() == value.split())
+
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        only_cell(cell, where)
+        if not isinstance(value, str):
+            raise expected(where, "text", value)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         value = goal[""]
@@ -106,7 +123,7 @@ class SysctlItem(_KernelValue):
         return [("sysctl", *self.parts)]
 
     def path(self, node: Node) -> str:
-        return node.at("/proc/sys/" + "/".join(self.parts))
+        return inside(node, f"{_SYSCTLS}/{'/'.join(self.parts)}", (_SYSCTLS,))
 
     def absent(self, cell: str) -> str:
         return f"the kernel has no sysctl {self.key}"
@@ -142,13 +159,7 @@ class SysfsItem(_KernelValue):
         return [("sysfs", os.path.realpath(node.at(self._path)))]
 
     def path(self, node: Node) -> str:
-        path = os.path.realpath(node.at(self._path))
-        places = tuple(os.path.realpath(node.at(place)) for place in _PLACES)
-        if not under(path, places):
-            raise Refused(f"{self._path} leads to {path}", f"expected a path under {', '.join(_PLACES)}")
-        if os.path.isdir(path):
-            raise Refused(f"{self._path} is a folder", "name the file in it")
-        return path
+        return inside(node, self._path, _PLACES)
 
     def settled(self, text: str) -> str:
         chosen = _SELECTED.findall(text)

@@ -20,7 +20,7 @@ from .unit_item import UnitItem
 
 KINDS: tuple[type[Item], ...] = (FileItem, JsonKeysItem, SysctlItem, SysfsItem, IrqAffinityItem, UnitItem)
 _BY_NAME = {kind.kind: kind for kind in KINDS}
-_SLICE = re.compile(r"^[A-Za-z0-9_.-]+$")
+_SLICE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 
 
 def read_slices(slices: Any, blobs: Any) -> dict[str, list[Item]]:
@@ -41,17 +41,32 @@ def slice_name(name: Any, where: str) -> str:
     """`name`, when it can be the name of a slice. Raises InputError."""
     if not isinstance(name, str):
         raise expected(where, "text", name)
-    if _SLICE.match(name) is None:
+    if _SLICE.fullmatch(name) is None:
         raise InputError(where, f"{name!r} is no name of a slice", "expected letters, digits, _, . and -")
     return name
 
 
 def recorded_item(name: str, item_id: str, kept: Kept) -> Item:
-    """The item that the record tells of. Raises StateError when this version cannot read it."""
+    """The item that the record tells of, with all its values looked at. Raises StateError when this version cannot
+    read it."""
+    where = f"{RECORD}.slices.{name}.{item_id}"
     try:
-        return _item(kept.entry, f"{RECORD}.slices.{name}.{item_id}", {})
+        item = _item(kept.entry, where, {})
+        if item.id != item_id:
+            raise InputError(where, f"its entry is that of {item.id}", "put the record's last good copy back")
+        _check_kept(item, kept, where, f"{RECORD}.origins.{item_id}")
     except InputError as error:
         raise StateError(error.where, error.why, error.remedy or "use the Railwright that wrote it") from None
+    return item
+
+
+def _check_kept(item: Item, kept: Kept, where: str, origin: str) -> None:
+    for cell, known in kept.cells.items():
+        item.check_prior(cell, known.prior, f"{where}.cells.{cell}.prior")
+        for n, value in enumerate(known.written):
+            item.check_cell(cell, value, f"{where}.cells.{cell}.written[{n}]")
+    if kept.cells:
+        item.check_origin(kept.origin, origin)
 
 
 @dataclass(frozen=True)

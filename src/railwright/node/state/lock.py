@@ -8,9 +8,11 @@ keeps a new run out until the boot unit has ended.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +28,14 @@ from .place import LOCK, WRITE_LOCK
 # done in seconds.
 _TAKE_BACK_SECONDS = 120.0
 _LOOK_AGAIN_SECONDS = 0.1
+_REMEDIES = {
+    errno.ELOOP: "remove the link; a lock file belongs there",
+    errno.EISDIR: "remove the folder; a lock file belongs there",
+    errno.ENOENT: "the node must have a /run",
+    errno.ENOSPC: "free space or inodes on /run: df, df -i",
+    errno.EROFS: "make /run writable",
+    errno.ENXIO: "remove what stands there; a lock file belongs there",
+}
 
 
 class Held(StateError):
@@ -53,10 +63,11 @@ class Lock:
         self._run = self._take_run(deadline)
         try:
             self._write = _take(self._node, WRITE_LOCK, deadline)
+            self._sign(())
         except BaseException:
+            self._let_go_of_write()
             self._let_go_of_run()
             raise
-        self._sign(())
         return self
 
     def __exit__(
@@ -89,12 +100,15 @@ class Lock:
                 time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _sign(self, units: Sequence[str]) -> None:
-        """Says in the lock files who holds them."""
+        """Says in the lock files who holds them. Raises StateError."""
         note = {"pid": os.getpid(), "owner": self._owner, "since": self._since, "starting": list(units)}
-        for fd in (self._run, self._write):
+        for name, fd in ((LOCK, self._run), (WRITE_LOCK, self._write)):
             if fd is not None:
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, json.dumps(note).encode(), 0)
+                try:
+                    os.ftruncate(fd, 0)
+                    os.pwrite(fd, json.dumps(note).encode(), 0)
+                except OSError as error:
+                    raise _unusable(name, "written", error) from error
 
     def _let_go_of_run(self) -> None:
         _let_go(self._node.at(LOCK), self._run)
@@ -123,22 +137,42 @@ def _take(node: Node, name: str, deadline: float) -> int:
     path = node.at(name)
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            # O_NONBLOCK: a FIFO or a device in its place must not hold the run
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StateError(
-                name, f"cannot be opened: {error.strerror}", "run as root (become: true)"
-            ) from error
+            raise _unusable(name, "opened", error) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(fd, name)
+            is_ours = _is_at(path, fd)
         except BlockingIOError:
             os.close(fd)
             if time.monotonic() >= deadline:
                 raise _held(path, name) from None
             time.sleep(_LOOK_AGAIN_SECONDS)
             continue
-        if _is_at(path, fd):
+        except BaseException:
+            os.close(fd)
+            raise
+        if is_ours:
             return fd
         os.close(fd)  # its last holder has taken it away meanwhile
+
+
+def _lock(fd: int, name: str) -> None:
+    """Locks it. Raises BlockingIOError when another process has, StateError when it is nothing to lock."""
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        raise StateError(name, "this is no regular file", "remove it; a lock file belongs there")
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise _unusable(name, "locked", error) from error
+
+
+def _unusable(name: str, verb: str, error: OSError) -> StateError:
+    remedy = _REMEDIES.get(error.errno or 0, "run as root (become: true)")
+    return StateError(name, f"cannot be {verb}: {error.strerror}", remedy)
 
 
 def _let_go(path: str, fd: Optional[int]) -> None:

@@ -60,7 +60,7 @@ class Record:
             return _decode(json.loads(found.data))
         except InputError as error:
             raise StateError(error.where, error.why, error.remedy) from None
-        except ValueError as error:
+        except (RecursionError, ValueError) as error:
             raise StateError(RECORD, f"this is not JSON: {error}", "put its last good copy back") from None
 
     def kept(self, name: str, item_id: str) -> Kept:
@@ -189,6 +189,8 @@ def _decode(data: Any) -> Record:
         reload=fields.flag("reload") or False,
     )
     fields.close()
+    owned = {item_id for _, item_id, _ in record.items()}
+    record.origins = {item_id: value for item_id, value in record.origins.items() if item_id in owned}
     return record
 
 

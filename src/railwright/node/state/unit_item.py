@@ -28,12 +28,19 @@ UNIT_FOLDERS = (
     "/usr/lib/systemd/system",
 )
 _NAME = re.compile(
-    r"^[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*\.(?:service|socket|timer|path|mount|target|slice|swap|automount)$"
+    r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*\.(?:service|socket|timer|path|mount|target|slice|swap|automount)",
+    re.ASCII,
 )
 _PROPERTIES = "ActiveEnterTimestamp,ActiveState,LoadState,NeedDaemonReload,RemainAfterExit,SubState,Type"
 _ENABLED = ("enabled", "alias")
 # What outlives a run. "loaded" and "configuration" are about now.
 _LASTING = ("enabled", "active")
+# The cells of the record and the words that may stand in them; is-enabled has one word more with every other systemd.
+_RECORDED: Mapping[str, tuple[str, ...]] = {
+    "enabled": (),
+    "active": ("active", "inactive"),
+    "configuration": ("current", "older"),
+}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # A unit may take its time to start; one that takes longer has hung, and the lock must not be held for ever.
 _LONGEST_SECONDS = 900
@@ -97,7 +104,7 @@ class UnitItem(Item):
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
         self.unit = fields.text("name")
-        if _NAME.match(self.unit) is None:
+        if _NAME.fullmatch(self.unit) is None:
             raise InputError(
                 f"{fields.where}.name",
                 f"{self.unit!r} is no unit",
@@ -185,6 +192,14 @@ class UnitItem(Item):
         if value == "disabled":
             return now not in (*_ENABLED, "enabled-runtime")
         return bool(now == value)
+
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        if cell not in _RECORDED:
+            raise InputError(where, f"unknown cell {cell!r}", f"known cells: {', '.join(_RECORDED)}")
+        if not isinstance(value, str):
+            raise expected(where, "text", value)
+        if value not in _RECORDED[cell] and _RECORDED[cell]:
+            raise InputError(where, f"found {value!r}", f"expected one of {', '.join(_RECORDED[cell])}")
 
     def name(self, cell: str) -> str:
         return f"{self.unit} ({cell})" if cell else self.unit
