@@ -167,20 +167,6 @@ def test_two_published_versions_of_one_vm_differ_in_what_they_say_of_cpus(captur
     assert read([captures / "nccl_xml/superbench-ndv4-topo.xml"]).numa == ()
 
 
-def test_every_other_capture_is_refused_by_its_kind(captures: Path) -> None:
-    said: dict[str, int] = {}
-    for path in sorted(captures.glob("*/*")):
-        if path.parent.name in ("nccl_xml", "smi_topo") or not path.is_file():
-            continue
-        with pytest.raises(InputError) as caught:
-            read([path])
-        assert caught.value.where.startswith(str(path))
-        assert caught.value.remedy
-        said[caught.value.why] = said.get(caught.value.why, 0) + 1
-    print(said)
-    assert len(said) > 5
-
-
 # Nearest NIC of each GPU whose row stands in the case, by the words of the case itself.
 CASES = {
     "14-topo-a800-interleaved-nics.txt": ("PIX", {0: 2, 1: 4, 2: 6, 3: 8, 4: 1, 5: 3, 6: 5}),
@@ -203,12 +189,20 @@ def test_a_matrix_inside_a_report_is_found(cases: Path, name: str) -> None:
     assert {path.level for path in facts.paths} <= LEVELS
 
 
-def test_a_report_without_a_matrix_is_refused(cases: Path) -> None:
+def test_a_report_without_a_matrix_gives_no_distances(cases: Path) -> None:
     refused = 0
     for path in sorted(cases.glob("*.txt")):
-        if path.name not in CASES:
-            with pytest.raises(InputError) as caught:
-                read([path])
-            assert caught.value.where.startswith(str(path))
+        if path.name in CASES:
+            continue
+        try:
+            facts = read([path])
+        except InputError as error:
+            told = error.where
             refused += 1
+        else:
+            # What another tool printed there is read by that tool's reader, which claims no distances.
+            told = facts.witnesses[0].source
+            assert facts.witnesses[0].kind != "nvidia-smi"
+            assert facts.paths == ()
+        assert told.startswith(str(path))
     assert refused > 0

@@ -25,20 +25,22 @@ class Line:
     text: str
 
 
-def plain_lines(text: str) -> list[Line]:
+def plain_lines(text: str, tables: bool = True) -> list[Line]:
     """The lines without colours, quotes ("> ") and table pipes; a pipe between cells becomes a tab.
+
+    tables: whether a line that begins with a pipe is a row of a table; `lspci -t` draws with them.
 
     Numbers count the lines as an editor shows them: CR LF and LF are one line break each, and so is CR where there is
     no LF at all.
     """
     lines = text.replace("\r\n", "\n").split("\n") if "\n" in text else text.split("\r")
-    return [Line(number, _plain(line)) for number, line in enumerate(lines, start=1)]
+    return [Line(number, _plain(line, tables)) for number, line in enumerate(lines, start=1)]
 
 
-def _plain(line: str) -> str:
+def _plain(line: str, tables: bool) -> str:
     line = _CONTROL.sub("", _COLOUR.sub("", line)).translate(_SPACES).rstrip()
     line = _QUOTE.sub("", line)
-    if line.lstrip().startswith("|"):
+    if tables and line.lstrip().startswith("|"):
         return _cells(line.strip())
     return line
 
