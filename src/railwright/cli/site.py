@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -78,7 +79,11 @@ def run_look(arguments: argparse.Namespace, out: Console) -> int:
         )
         progress.close()
         if not outcome.good:
-            raise InputError(host, _why(outcome), f"try: ssh {host} true; the node needs Python 3.9 or later")
+            raise InputError(
+                host,
+                _why(outcome),
+                f"try: ssh {host} true; the node needs Python 3.9 or later, which --python can name",
+            )
         folder_of_node = output / "out" / host
         facts = Facts.read(read_json(folder_of_node / "facts.json"), f"{host}: facts")
         plan = Plan.read(read_json(folder_of_node / "plan.json"), f"{host}: plan")
@@ -103,7 +108,10 @@ def _one_host(arguments: argparse.Namespace, folder: Path) -> tuple[Path, str]:
     user, _, host = arguments.host.rpartition("@")
     if not host or any(character in host for character in " \t\n,/'\"{}"):
         raise InputError("host", f"{arguments.host!r} is no host name", "expected HOST or USER@HOST")
-    variables: dict[str, Any] = {"ansible_connection": "local"} if host == "localhost" else {}
+    variables: dict[str, Any] = {}
+    if host == "localhost":
+        # The Python that runs this is there and works; what discovery finds on a PATH may not.
+        variables |= {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     if user:
         variables["ansible_user"] = user
     if arguments.python:
