@@ -29,11 +29,16 @@ GOOD = (LIST, (FACTS, FACTS_JSON))
 def read(folder: Path, data: bytes) -> Facts:
     path = folder / "bundle.tar.gz"
     path.write_bytes(data)
-    before = sorted(folder.parent.rglob("*"))
+    before = _beside(folder)
     try:
         return captures.read([path])
     finally:
-        assert sorted(folder.parent.rglob("*")) == before
+        assert _beside(folder) == before
+
+
+def _beside(folder: Path) -> list[Path]:
+    """What is in the folder and next to it: a member that escapes by `..` would land there."""
+    return sorted([*folder.rglob("*"), *folder.parent.iterdir()])
 
 
 def link(name: str, kind: bytes, target: str = "/etc/passwd") -> tarfile.TarInfo:
