@@ -133,6 +133,10 @@ class _Reader:
             address: device if device.numa is None else replace(device, local_cpus=cpus_of.get(device.numa))
             for address, device in found.pci.items()
         }
+        lost = {device.numa for device in found.pci.values() if device.numa is not None} - set(cpus_of)
+        if lost:
+            names = ", ".join(f"numa{node}" for node in sorted(lost))
+            found.notes.append(f"PCI devices stand on {names}, of which the file shows nothing: is it whole?")
         host, infos = self._host(machine)
         devices = kept(found.pci, (address for address, device in found.pci.items() if self._matters(device)))
         tops = {device.parent for device in devices}
