@@ -66,7 +66,7 @@ def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optio
         return REFUSED
     for line in plan.summary:
         say(f"planned: {line}")
-    faults = [*_open_errors(plan), *_lost_rails(root, policy, plan)]
+    faults = _faults(root, policy, plan)
     if faults:
         say(f"left as they are, for something is wrong with the devices: {', '.join(_OF_DEVICES)}")
         slices = {name: part for name, part in plan.slices.items() if name not in _OF_DEVICES}
@@ -160,7 +160,7 @@ def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
         asked = policy.expect.gpus is not None or policy.expect.rails is not None
         early = all(refusal.code in _EARLY for refusal in plan.refusals)
         return [refusal.why for refusal in plan.refusals] if asked and early else []
-    faults = [*_open_errors(plan), *_lost_rails(root, policy, plan)]
+    faults = _faults(root, policy, plan)
     down = [f"{fault.where}: {fault.why}" for fault in faults if fault.code == "nics.down"]
     placed = [
         entry["device"]
@@ -172,8 +172,10 @@ def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
     return down + [f"{device}: has no completion vector yet" for device in placed if device not in served]
 
 
-def _open_errors(plan: Plan) -> list[Finding]:
-    return [fault for fault in plan.findings if fault.severity == "error" and fault.accepted is None]
+def _faults(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
+    """What is wrong with the devices: open errors of the plan, and rails that it would drop."""
+    errors = [fault for fault in plan.findings if fault.severity == "error" and is_open(fault)]
+    return [*errors, *_lost_rails(root, policy, plan)]
 
 
 def _lost_rails(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
