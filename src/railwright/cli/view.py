@@ -158,10 +158,7 @@ def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome, *, chec
                 f"{node.get('status')}, {len(node.get('rails') or [])} rails"
                 + ("" if rate is None else f", {rate:.1f} GB/s each"),
                 f"{changes} things" if changes else "nothing",
-                sum(
-                    finding["severity"] != "info" and not finding["accepted"]
-                    for finding in node.get("findings") or []
-                ),
+                len(_open_findings(node)),
                 f"{len(checks) - failed - skipped} good, {failed} failed, {skipped} skipped",
             )
         )
@@ -174,13 +171,15 @@ def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome, *, chec
         out.print(Text(f"  {step.host}: {visible(step.message)}", style="red"))
 
 
+def _open_findings(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Of a node in the report: what somebody has to do something about."""
+    found = node.get("findings") or []
+    return [finding for finding in found if finding["severity"] != "info" and not finding["accepted"]]
+
+
 def _show_open(out: Console, name: str, node: Mapping[str, Any]) -> None:
     """What a person has to know of a node besides the numbers: warnings and errors, and what nobody looked at."""
-    counts = Counter(
-        (finding["severity"], finding["code"])
-        for finding in node.get("findings") or []
-        if finding["severity"] != "info" and not finding["accepted"]
-    )
+    counts = Counter((finding["severity"], finding["code"]) for finding in _open_findings(node))
     for (severity, code), number in counts.items():
         _say(out, f"{name}: {severity} {code}" + (f", {number} times" if number > 1 else ""))
     for row in node.get("checks") or []:
