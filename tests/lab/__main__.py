@@ -1,4 +1,4 @@
-"""python -m tests.lab: real systemd hosts with recorded hardware. See README.md beside this file."""
+"""python -m tests.lab: real systemd hosts with recorded hardware, and a virtual machine. See README.md beside it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from . import lab, setup
 from .errors import LabError
 from .run import GRACE_SECONDS, Run, runs
+from .vm import command as vm
 
 DEFAULT_MACHINE = "2s_8xh100_10xcx7"
 
@@ -50,6 +51,7 @@ def main(argv: list[str]) -> int:
     verb.add_argument("run")
     verb.add_argument("command", nargs="+")
     verb.set_defaults(do=_control)
+    vm.add(verbs)
     arguments = parser.parse_args(argv)
     try:
         return int(arguments.do(arguments))

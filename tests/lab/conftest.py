@@ -10,13 +10,20 @@ import pytest
 
 from tests.lab import packages, racks
 from tests.lab.lab import Lab, Node, up
-from tests.lab.setup import unready
+from tests.lab.setup import unready, vm_unready
 
 
 @pytest.fixture(scope="session")
 def ready() -> None:
     """Skips where no lab node can be brought up."""
     if why := unready():
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def vm_ready() -> None:
+    """Skips where no virtual machine can be brought up."""
+    if why := vm_unready():
         pytest.skip(why)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,16 +13,16 @@ from typing import Any
 from . import hardware, namespaces, processes, rootfs
 from .errors import LabError
 from .fabric import Fabric, Port, ports
+from .host import Host, ssh_options
 from .run import Run
 from .seed import sow
-from .shell import ask, call
+from .shell import call
 from .spec import Spec
 
 MOST_NODES = 16
 # Each node's systemd takes about thirty; the kernel's 128 for root ends with the fourth node.
 INOTIFY = Path("/proc/sys/fs/inotify/max_user_instances")
 INOTIFY_INSTANCES = 1024
-UP_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,24 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Node:
+class Node(Host):
     """A node that is up, seen from the controller's side of the fabric."""
 
     run: Run
     spec: Spec
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def alive(self) -> bool:
+        return self.spec.name in self.run.processes()
+
+    @property
+    def log(self) -> Path:
+        """What systemd and the keeper said."""
+        return self.spec.folder / "console.log"
 
     @property
     def keeper(self) -> processes.Process:
@@ -53,64 +64,14 @@ class Node:
     def ports(self) -> tuple[Port, ...]:
         return ports(self.spec.machine, self.spec.number)
 
-    @property
-    def console(self) -> str:
-        """What systemd and the keeper said."""
-        return (self.spec.folder / "console.log").read_text("utf-8", "replace")
-
-    def ssh(
-        self, *argv: str, stdin: str | None = None, timeout: float = 60
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a command of one shell on the node, as root."""
-        master = (
-            "ControlMaster=auto",
-            f"ControlPath={self.run.master(self.spec.name)}",
-            "ControlPersist=600",
-        )
-        options = [item for option in (*ssh_options(self.run), *master) for item in ("-o", option)]
-        command = ["ssh", "-F", "/dev/null", *options, f"root@{self.spec.address}", "--", *argv]
-        return ask(namespaces.within(Fabric(self.run).pid, *command), stdin=stdin, timeout=timeout)
-
-    def must(self, *argv: str, timeout: float = 60) -> str:
-        """What the command printed. Raises LabError when it fails."""
-        done = self.ssh(*argv, timeout=timeout)
-        if done.returncode != 0:
-            said = done.stderr.strip() or done.stdout.strip()
-            command = f"{self.spec.name}: {' '.join(argv)[:200]}"
-            raise LabError(
-                command, f"ended with {done.returncode}: {said}", f"see {self.spec.folder}/console.log"
-            )
-        return done.stdout
-
-    def read(self, path: str) -> str:
-        return self.must("cat", path).strip()
+    def entry(self, *options: str) -> list[str]:
+        words = [item for option in (*ssh_options(self.run), *options) for item in ("-o", option)]
+        command = ["ssh", "-F", "/dev/null", *words, f"root@{self.spec.address}"]
+        return namespaces.within(Fabric(self.run).pid, *command)
 
     def end(self, netdev: str) -> str:
         """The fabric's end of the cable in that NIC."""
         return f"n{self.spec.number}p{[port.netdev for port in self.ports].index(netdev)}"
-
-    def wait(self, seconds: float = UP_SECONDS, not_boot: str = "") -> str:
-        """Waits until it has booted and answers. Returns its boot id, which is not `not_boot`. Raises LabError."""
-        deadline = time.monotonic() + seconds
-        said = ""
-        while time.monotonic() < deadline and self.keeper.alive:
-            done = self.ssh(
-                "cat /proc/sys/kernel/random/boot_id; systemctl is-system-running --wait", timeout=60
-            )
-            boot, _, state = done.stdout.strip().partition("\n")
-            said = state or done.stderr.strip()
-            if state in ("running", "degraded") and boot != not_boot:
-                return boot
-            time.sleep(0.2)
-        raise LabError(
-            self.spec.name, f"is not up after {seconds:.0f} s: {said}", f"see {self.spec.folder}/console.log"
-        )
-
-    def reboot(self) -> None:
-        """Reboots it and waits until it is up again."""
-        before = self.read("/proc/sys/kernel/random/boot_id")
-        self.ssh("systemctl reboot")
-        self.wait(not_boot=before)
 
 
 @dataclass(frozen=True)
@@ -158,8 +119,9 @@ def up(name: str, wanted: Sequence[Wanted]) -> Lab:
         with ThreadPoolExecutor(len(nodes)) as pool:
             list(pool.map(lambda node: sow(run, node.spec), nodes))
         write_known_hosts(run, nodes)
-        write_inventory(run, nodes)
-        write_ssh_config(run, nodes)
+        hosts = {node.name: {"ansible_host": node.spec.address} for node in nodes}
+        write_inventory(run, hosts)
+        write_ssh_config(run, hosts)
         for node in nodes:
             start(node)
         for node in nodes:
@@ -198,41 +160,28 @@ def write_known_hosts(run: Run, nodes: Sequence[Node]) -> None:
     run.known_hosts.write_text("".join(lines), encoding="ascii")
 
 
-def write_inventory(run: Run, nodes: Sequence[Node]) -> None:
+def write_inventory(run: Run, hosts: Mapping[str, Mapping[str, Any]]) -> None:
     """hosts.yml, as a site would write it: host keys are checked here too."""
     import yaml
 
-    hosts = {node.spec.name: {"ansible_host": node.spec.address} for node in nodes}
     reach = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(run.key),
         "ansible_ssh_common_args": " ".join(f"-o {option}" for option in ssh_options(run)),
         "ansible_python_interpreter": "/usr/bin/python3",
     }
-    text = yaml.safe_dump({"gpu_nodes": {"hosts": hosts, "vars": reach}}, sort_keys=False)
-    (run.folder / "hosts.yml").write_text(f"---\n{text}", encoding="utf-8")
+    page = {"gpu_nodes": {"hosts": {name: dict(words) for name, words in hosts.items()}, "vars": reach}}
+    (run.folder / "hosts.yml").write_text(f"---\n{yaml.safe_dump(page, sort_keys=False)}", encoding="utf-8")
 
 
-def write_ssh_config(run: Run, nodes: Sequence[Node]) -> None:
-    """For ssh -F, and for what reads such a file."""
-    lines = [
-        line
-        for node in nodes
-        for line in (f"Host {node.spec.name}", f"  HostName {node.spec.address}", "  User root")
-    ]
+def write_ssh_config(run: Run, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+    """For ssh -F, and for what reads such a file. hosts: as in the inventory."""
+    lines = []
+    for name, words in hosts.items():
+        lines += [f"Host {name}", f"  HostName {words['ansible_host']}"]
+        lines += [f"  Port {words.get('ansible_port', 22)}", "  User root"]
     lines += ["Host *", *(f"  {option.replace('=', ' ', 1)}" for option in ssh_options(run))]
     (run.folder / "ssh_config").write_text("\n".join(lines) + "\n", encoding="ascii")
-
-
-def ssh_options(run: Run) -> tuple[str, ...]:
-    return (
-        f"IdentityFile={run.key}",
-        f"UserKnownHostsFile={run.known_hosts}",
-        "IdentitiesOnly=yes",
-        "StrictHostKeyChecking=yes",
-        "ConnectTimeout=10",
-        "LogLevel=ERROR",
-    )
 
 
 def must_be_root() -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.lab import __main__ as command
-from tests.lab import cache, hardware, rootfs, setup
+from tests.lab import backports, cache, debian, hardware, rootfs, setup
+from tests.lab.errors import LabError
+from tests.lab.vm import assemble, disk, emulator, saved
+from tests.lab.vm.layout import LAYOUTS
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +53,29 @@ def test_a_key_changes_with_any_input_and_with_where_they_are_cut() -> None:
 def test_another_suite_another_archive_or_another_recipe_is_another_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rootfs, "_mirror", lambda: "one")
+    monkeypatch.setattr(debian, "mirror", lambda: "one")
     names = {rootfs.name("bookworm"), rootfs.name("trixie")}
-    monkeypatch.setattr(rootfs, "_mirror", lambda: "other")
+    monkeypatch.setattr(debian, "mirror", lambda: "other")
     assert len(names | {rootfs.name("bookworm")}) == 3
+
+
+def test_another_layout_or_another_emulator_is_another_saved_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debian, "mirror", lambda: "one")
+    monkeypatch.setattr(emulator, "version", lambda: "10.0.2")
+    names = {saved.name(shape) for shape in LAYOUTS.values()}
+    assert len(names) == len(LAYOUTS)
+    monkeypatch.setattr(emulator, "version", lambda: "10.0.3")
+    assert not names & {saved.name(shape) for shape in LAYOUTS.values()}
+
+
+def test_another_guest_module_is_another_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(debian, "mirror", lambda: "one")
+    monkeypatch.setattr(assemble, "MODULES", tmp_path)
+    shape = next(iter(LAYOUTS.values()))
+    (tmp_path / "one.c").write_text("int one;")
+    before = disk.name(shape)
+    (tmp_path / "one.c").write_text("int two;")
+    assert disk.name(shape) != before
 
 
 def test_another_description_is_another_machine(tmp_path: Path) -> None:
@@ -108,3 +130,21 @@ def test_a_machine_without_the_tools_is_told_what_to_do(monkeypatch: pytest.Monk
 def test_a_suite_that_the_lab_has_not_is_refused(capsys: pytest.CaptureFixture[str], ready: None) -> None:
     assert command.main(["up", "x", "n1=sid"]) == 2
     assert "'sid' is none of the lab's; expected bookworm or trixie" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("os_release", "suite"),
+    [("ID=debian\nVERSION_CODENAME=bookworm\n", "bookworm-backports"), ("VERSION_CODENAME=trixie\n", None)],
+)
+def test_the_emulator_comes_from_backports_only_where_the_suites_own_is_too_old(
+    os_release: str, suite: str | None
+) -> None:
+    assert backports.target(os_release) == suite
+
+
+def test_an_emulator_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator.version.cache_clear()
+    monkeypatch.setattr("shutil.which", lambda program: program)
+    monkeypatch.setattr(emulator, "call", lambda argv: "QEMU emulator version 7.2.19 (Debian)\n")
+    with pytest.raises(LabError, match=r"version 10 or newer is needed: run `make lab-setup`"):
+        emulator.version()

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.lab import racks
-from tests.lab.lab import Lab, Node, up
+from tests.lab.host import Host
+from tests.lab.lab import Lab, up
 from tests.lab.shell import ask
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -36,7 +37,7 @@ class State:
     units: dict[str, str]
 
 
-def look(node: Node) -> State:
+def look(node: Host) -> State:
     files = node.must(
         "find /etc /usr/local /var/lib/railwright -xdev -type f -exec sha256sum {} + 2>/dev/null || true"
     )
