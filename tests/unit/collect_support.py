@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import ipaddress
+import re
 import tarfile
 from pathlib import Path
 
@@ -59,3 +61,22 @@ def tar(*members: tarfile.TarInfo | tuple[str, bytes]) -> bytes:
                 info.size = len(member[1])
                 archive.addfile(info, io.BytesIO(member[1]))
     return packed.getvalue()
+
+
+def forms(secret: str) -> set[str]:
+    """A secret as it could be written: with and without separators, bytes forwards and backwards, hexadecimal."""
+    found = {secret}
+    digits = re.sub("[:.-]", "", secret)
+    if re.fullmatch("[0-9a-f]{12,32}", digits, re.IGNORECASE) and len(digits) % 2 == 0:
+        pairs = re.findall("..", digits)
+        for order in (pairs, pairs[::-1]):
+            found |= {"".join(order), ":".join(order), "-".join(order)}
+        swapped = [pair for at in range(0, len(pairs) - 1, 2) for pair in (pairs[at + 1], pairs[at])]
+        found.add("".join(swapped))
+    try:
+        packed = ipaddress.ip_address(secret).packed
+    except ValueError:
+        return found
+    found |= {ipaddress.ip_address(secret).exploded, packed.hex(), packed[::-1].hex()}
+    found.add(":".join(re.findall("....", packed.hex())))
+    return found

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,10 @@ from railwright.captures.detect import detect
 from railwright.captures.facts_json import read_facts_json
 from railwright.captures.nccl_xml import read_nccl_xml
 from railwright.captures.nvidia_smi import read_nvidia_smi
+from railwright.captures.reading import _READERS
 from railwright.captures.source import decode
 from railwright.node.model import Facts, InputError, to_json
+from tests.unit import witness_samples
 from tests.unit.test_captures_nccl_xml import TWO_SOCKETS
 from tests.unit.test_captures_nvidia_smi import PLAIN, matrix
 from tests.unit.test_captures_reading import facts_json
@@ -199,3 +202,34 @@ def test_accidents_to_real_captures_are_read_or_refused() -> None:
     read, refused = survive([path.read_bytes() for path in files], seed=20260106)
     assert read > 0
     assert refused > 0
+
+
+# int() takes the digits of every script, and so does a \\d without re.ASCII; a middle dot is nobody's digit.
+OTHER_DIGITS = {ord(str(digit)): chr(0x0660 + digit) for digit in range(10)}
+DOTS = dict.fromkeys(
+    (ord(character) for character in "0123456789" + "".join(OTHER_DIGITS.values())), "\u00b7"
+)
+
+
+def outcome(text: str) -> Any:
+    """The facts as JSON text with every digit as a dot; None where the text is refused."""
+    try:
+        source = decode("capture", text.encode())
+        return json.dumps(to_json(_READERS[detect(source)](source)), ensure_ascii=False).translate(DOTS)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("kind", list(witness_samples.ALL))
+def test_digits_of_another_script_are_no_digits(kind: str) -> None:
+    """Line by line: a line with such digits says what it says with dots in their place, and no more."""
+    lines = witness_samples.ALL[kind].split("\n")
+    told = 0
+    for n, line in enumerate(lines):
+        foreign, dotted = (
+            "\n".join([*lines[:n], line.translate(table), *lines[n + 1 :]])
+            for table in (OTHER_DIGITS, {ord(digit): "\u00b7" for digit in "0123456789"})
+        )
+        assert outcome(foreign) == outcome(dotted), line
+        told += foreign != dotted
+    assert told

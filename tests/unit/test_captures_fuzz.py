@@ -8,6 +8,7 @@ something (a note, a conflict, "incomplete"). RAILWRIGHT_FUZZ sets how many acci
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -21,8 +22,11 @@ import pytest
 from railwright.captures.detect import detect
 from railwright.captures.reading import _READERS
 from railwright.captures.source import decode
+from railwright.captures.sysfs_archive import _Archived, _Kept
+from railwright.node.discover import discover
 from railwright.node.model import Facts, Gpu, InputError, Nic, to_json
 from tests.unit import witness_samples as samples
+from tests.unit.small_machine import gpu_node
 
 COUNT = int(os.environ.get("RAILWRIGHT_FUZZ", "2000"))
 TOKENS = (
@@ -109,7 +113,8 @@ def about(lines: list[str], touched: set[int], new: list[str]) -> str:
             first = next((above for above in range(n, -1, -1) if not lines[above].strip()), 0)
             last = next((under for under in range(n + 1, len(lines)) if not lines[under].strip()), len(lines))
             told += lines[first:last]
-    return "\n".join(told)
+    # A reader takes terminals' control characters away.
+    return "\n".join(told + [re.sub(r"[\x00-\x1f\x7f]", "", line) for line in told])
 
 
 def below(facts: Facts, names: set[str]) -> set[str]:
@@ -162,7 +167,9 @@ def unexplained(before: Facts, after: Facts, context: str) -> list[str]:
     bad = []
     for place in changed:
         keys = {key.lower() for key in re.findall(r"\[([^\]]*)\]", place)}
-        whole = place.startswith(("cpus", "numa", "host", "schema", "witnesses", "roots", "irqs", "paths"))
+        whole = place.startswith(
+            ("cpus", "numa", "host", "schema", "witnesses", "roots", "irqs", "paths", "p2p")
+        )
         # A device that comes or goes moves the numbers of those after it.
         moved = counted and place.startswith(("gpus", "nics"))
         # The name itself may be what was touched; and a matrix's NIC has its node from the GPUs' rows.
@@ -219,6 +226,95 @@ def test_accidents_to_every_kind_are_read_refused_or_explained() -> None:
     assert counts["refused"]
     assert not counts["unsaid"]
     assert counts.total() == COUNT
+
+
+def members(root: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Files and links of a tree by path."""
+    files, links = {}, {}
+    for path in root.rglob("*"):
+        name = str(path.relative_to(root))
+        if path.is_symlink():
+            links[name] = os.readlink(path)
+        elif path.is_file():
+            files[name] = path.read_text()
+    return files, links
+
+
+def read_members(files: dict[str, str], links: dict[str, str]) -> Facts:
+    """What the reader of archives makes of these members, without packing them."""
+    kept = _Kept(prefix="")
+    kept.files = {name: (text.encode("utf-8", "surrogateescape"), 0o644) for name, text in files.items()}
+    kept.links = links
+    return discover(_Archived(Path("capture"), kept))
+
+
+def test_accidents_to_a_tree_of_sys_and_proc_are_read_refused_or_explained(tmp_path: Path) -> None:
+    """One file is damaged or lost, or one link; facts may change that belong to the devices in its path and text."""
+    chance = random.Random(20260108)  # noqa: S311 (the same accidents on every run)
+    files, links = members(gpu_node(tmp_path))
+    before = read_members(files, links)
+    counts: Counter[str] = Counter()
+    bad: list[str] = []
+    for _ in range(COUNT // 10):
+        path = chance.choice([*files, *links])
+        changed, kept = dict(files), dict(links)
+        if path in links:
+            kept[path] = chance.choice(("", "..", "../../..", *links.values()))
+            context = f"{path} {links[path]} {kept[path]}"
+        else:
+            lines = files[path].split("\n")
+            mutant, touched, new = accident(lines, chance)
+            changed[path] = "\n".join(mutant)
+            context = "\n".join([path, *new, *(lines[n] for n in touched)])
+            if chance.randrange(8) == 0:
+                del changed[path]
+        try:
+            after = read_members(changed, kept)
+        except InputError as error:
+            counts["refused" if error.where and error.why else "unsaid"] += 1
+            continue
+        if after == before:
+            counts["the same facts"] += 1
+            continue
+        found = unexplained(before, after, context)
+        counts["unexplained" if found else "changed where it was touched, or said"] += 1
+        bad += [f"{path}: {changed.get(path, kept.get(path))!r}: {entry}" for entry in found[:2]]
+    print(f"{COUNT // 10} accidents to {len(files)} files and {len(links)} links: {dict(counts)}")
+    assert not bad, "\n".join(bad[:20])
+    assert counts["refused"]
+    assert not counts["unsaid"]
+
+
+def test_accidents_to_facts_as_json_change_no_more_than_they_touch() -> None:
+    """A line of this JSON is one value, or begins or ends one thing, so no accident changes more values than lines.
+
+    A line with a bracket carries what lies in it: losing one makes the text no JSON.
+    """
+    chance = random.Random(20260109)  # noqa: S311 (the same accidents on every run)
+    before = read_text(samples.LSPCI)
+    lines = json.dumps(to_json(before), indent=1).split("\n")
+    counts: Counter[str] = Counter()
+    bad: list[str] = []
+    for _ in range(COUNT // 10):
+        mutant, touched, new = accident(lines, chance)
+        try:
+            after = read_text("\n".join(mutant))
+        except InputError as error:
+            counts["refused" if error.where and error.why else "unsaid"] += 1
+            continue
+        old, now = dict(flat(to_json(before))), dict(flat(to_json(after)))
+        places = [place for place in old.keys() | now.keys() if old.get(place) != now.get(place)]
+        # A list of words is one place: a lost word moves those after it.
+        changed = sorted({re.sub(r"\[\d+\]$", "", place) for place in places})
+        # A renamed device takes its values along under its new name.
+        renamed = any('"address"' in lines[n] or '"name"' in lines[n] for n in touched)
+        more = 0 if renamed else len(changed) - 2 * max(1, len(touched))
+        counts["the same facts" if not changed else "more than was touched" if more > 0 else "changed"] += 1
+        bad += [f"{new!r}: {changed[:5]}"] if more > 0 else []
+    print(f"{COUNT // 10} accidents to {len(lines)} lines of facts: {dict(counts)}")
+    assert not bad, "\n".join(bad[:20])
+    assert counts["refused"]
+    assert not counts["unsaid"]
 
 
 @pytest.mark.parametrize(

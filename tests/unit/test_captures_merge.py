@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from railwright.captures import read
+from railwright.cli import main
 from railwright.node.model import Facts, InputError, Policy, to_json
 from railwright.plan import plan
 from tests.machinery import build_from_nccl_xml
@@ -219,6 +220,11 @@ STRANGERS = {
     ),
     "no UUID in common": (samples.HWLOC, samples.QUERY.replace("GPU-1111", "GPU-2222"), "same UUID"),
     "no GUID in common": (samples.HWLOC, samples.IBSTAT.replace("0xa088", "0xb088"), "same GUID"),
+    "no interface in common": (
+        samples.HWLOC,
+        samples.SHOW_GIDS.replace("enp25s0np0", "eth01").replace("enp155s0np0", "eth02"),
+        "no RDMA device has the same interface in both (enp25s0np0 and eth01)",
+    ),
     "other processors": (samples.HWLOC, samples.LSCPU.replace("143", "106"), "model 143 and 106"),
     "more GPUs": (samples.NCCL, samples.MATRIX.replace("\tNV18", "", 1).replace("GPU0\tGPU1", "GPU0", 1), ""),
     "nothing shared": (samples.NVLINK, samples.IBSTAT, "nothing shows that these are of one machine"),
@@ -243,6 +249,58 @@ def test_what_only_like_machines_share_is_said(tmp_path: Path) -> None:
     assert any("is taken for the same machine by its RDMA devices' names" in note for note in facts.notes)
     facts = together(tmp_path, samples.HWLOC, samples.QUERY)
     assert not any("taken for the same machine" in note for note in facts.notes)
+    facts = together(tmp_path, samples.LSCPU, samples.DMIDECODE)
+    assert any("is taken for the same machine by its processor, which" in note for note in facts.notes)
+    facts = together(tmp_path, samples.LSCPU, samples.INTERRUPTS)
+    assert any("is taken for the same machine by its online CPUs, which" in note for note in facts.notes)
+    with pytest.raises(InputError, match="nothing shows"):
+        together(tmp_path, samples.INTERRUPTS, samples.DMIDECODE)
+
+
+def test_one_interface_that_was_renamed_is_a_contradiction(tmp_path: Path) -> None:
+    facts = together(tmp_path, samples.HWLOC, samples.SHOW_GIDS.replace("enp25s0np0", "eth01"))
+    assert "nics[mlx5_0].netdev" in {conflict.where for conflict in facts.conflicts}
+
+
+def on_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str], files: dict[str, str]
+) -> tuple[int, str, str]:
+    """Exit status of `railwright plan a.txt b.xml c.txt`, what it printed in one line, and its errors."""
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    code = main(["plan", *(str(folder / name) for name in files)])
+    said = capsys.readouterr()
+    return code, " ".join(said.out.split()), said.err
+
+
+def test_several_files_in_one_call_are_planned_and_a_person_reads_what_contradicts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    files = {
+        "a.txt": samples.MATRIX,
+        "b.xml": samples.NCCL,
+        "c.txt": samples.IBSTAT.replace("Rate: 400", "Rate: 200", 1),
+    }
+    code, out, _ = on_the_command_line(tmp_path, capsys, files)
+    assert code == 0
+    assert f"nccl-xml {tmp_path}/b.xml, nvidia-smi {tmp_path}/a.txt, ibstat {tmp_path}/c.txt" in out
+    assert "facts.conflict at nics[mlx5_0].rate" in out
+    assert f"nccl-xml {tmp_path}/b.xml says 400000; ibstat {tmp_path}/c.txt says 200000" in out
+    assert "is taken for the same machine by its" in out
+
+
+def test_files_of_two_machines_in_one_call_are_refused_with_both_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {"a.xml": samples.HWLOC, "b.xml": samples.HWLOC.replace("node7", "node8")}
+    code, out, error = on_the_command_line(tmp_path, capsys, files)
+    assert (code, out) == (2, "")
+    assert (
+        f"{tmp_path}/a.xml, {tmp_path}/b.xml: these are not of one machine: one is of node7 and one of node8"
+        in error
+    )
+    assert "give the captures of one machine, taken at one time" in error
 
 
 def test_too_many_files_are_no_machine(tmp_path: Path) -> None:

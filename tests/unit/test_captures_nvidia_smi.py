@@ -445,6 +445,19 @@ QUIRKS = {
         note line 1: GPU1NIC0 in the header read as GPU1 NIC0 (a tab was lost)
         """,
     ),
+    "one CPU and its node": (
+        """
+        |GPU0|NIC0|CPU Affinity|NUMA Affinity
+        GPU0| X |PIX|5|0
+        NIC0|PIX| X
+        """,
+        """
+        node 0 5
+        GPU0 #0 numa=0 cpus=5 nvlinks=?
+        NIC0 numa=0 rate=?
+        GPU0-NIC0 PIX
+        """,
+    ),
     "a P2P matrix after the one that counts": (
         """
         |GPU0|GPU1
@@ -458,6 +471,7 @@ QUIRKS = {
         GPU0 #0 numa=? cpus=? nvlinks=?
         GPU1 #1 numa=? cpus=? nvlinks=?
         GPU0-GPU1 PHB
+        note P2P is not possible (GNS: the GPUs do not support it): GPU0 to GPU1, GPU1 to GPU0
         """,
     ),
 }
@@ -496,7 +510,18 @@ def _in_order(row: list[str], names: list[str]) -> list[str]:
 # Each case: the paste, the line (0: none) and what must be said.
 REFUSED = {
     "rows without their header": ("GPU0|X|SYS|0-3\nGPU1|SYS|X|0-3", 1, "without the header"),
-    "P2P states": ("|GPU0|GPU1\nGPU0| X |OK\nGPU1|GNS| X ", 1, "P2P matrix"),
+    "P2P states one place off": ("|GPU0|GPU1\nGPU0|OK|X\nGPU1|X|OK", 2, "OK stands under GPU0"),
+    "P2P states twice": (
+        "|GPU0|GPU1\nGPU0|X|OK\nGPU1|OK|X\n|GPU0|GPU1\nGPU0|X|NS",
+        5,
+        "a second table of the same states",
+    ),
+    "P2P states without the header between": (
+        "|GPU0|GPU1\nGPU0|X|OK\nGPU1|OK|X\nGPU0|X|NS",
+        4,
+        "a second row GPU0 of P2P",
+    ),
+    "more P2P states than columns": ("|GPU0|GPU1\nGPU0|X|OK|OK", 2, "3 states for 2 columns"),
     "a header alone": ("|GPU0|GPU1|CPU Affinity", 1, "without rows"),
     "two machines of two GPUs": ("|GPU0|GPU1\nGPU0|X|SYS\n|GPU0|GPU1\nGPU0|X|PIX", 3, "a second matrix"),
     "a row twice": ("|GPU0|GPU1\nGPU0|X|SYS\nGPU0|X|PIX", 3, "a second row GPU0"),

@@ -171,9 +171,9 @@ def test_a_file_without_an_end_is_read_no_further_than_its_bound(tmp_path: Path)
     path = tmp_path / "capture"
     with path.open("wb") as file:
         file.truncate(MAX_BYTES * 100)
-    with pytest.raises(InputError, match="larger than 32 MiB"):
+    with pytest.raises(InputError, match="larger than 16 MiB"):
         captures.read([path])
-    with pytest.raises(InputError, match="larger than 32 MiB"):
+    with pytest.raises(InputError, match="larger than 16 MiB"):
         captures.read([Path("/dev/zero")])
 
 

@@ -56,6 +56,22 @@ def test_lspci_gives_the_tree_the_links_and_acs_of_the_function_itself(tmp_path:
     ]
 
 
+def test_lspci_mm_is_read_by_names_and_by_numbers(tmp_path: Path) -> None:
+    named = capture(
+        tmp_path, '18:00.0 "3D controller" "NVIDIA Corporation" "GH100" "NVIDIA Corporation" "Device 16c1"\n'
+    )
+    assert [(device.class_code, device.vendor, device.device) for device in named.pci] == [
+        ("0x0302", "0x10de", None)
+    ]
+    # A newer table of names calls the class otherwise; the number stays.
+    numbered = capture(
+        tmp_path,
+        '19:00.0 "InfiniBand HCA [0207]" "Mellanox [15b3]" "ConnectX-7 [1021]" "x [15b3]" "y [0041]"\n',
+    )
+    assert [(nic.address, nic.link_layer) for nic in numbered.nics] == [("0000:19:00.0", "InfiniBand")]
+    assert numbered.pci[0].subsystem_device == "0x0041"
+
+
 def test_lspci_without_rights_or_switches_says_what_is_not_known(tmp_path: Path) -> None:
     facts = capture(tmp_path, samples.LSPCI_NN)
     assert {device.parent for device in facts.pci} == {None}
@@ -85,6 +101,15 @@ def test_the_drawing_gives_the_same_tree_as_the_bus_numbers(tmp_path: Path) -> N
         device.address: device.parent for device in listed.pci
     }
     assert drawn.gpus == ()
+    bridges = {device.address for device in listed.pci if device.class_code == "0x060400"}
+    assert {device.address: device.class_code for device in drawn.pci} == {
+        device.address: "0x0604" if device.address in bridges else None for device in listed.pci
+    }
+    # With -nn the numbers stand behind the name; a bridge has none of its own there.
+    numbered = samples.LSPCI_TREE.replace("GH100\n", "GH100 [10de:2330]\n")
+    found = {device.address: (device.vendor, device.device) for device in capture(tmp_path, numbered).pci}
+    assert found["0000:18:00.0"] == found["0000:9a:00.0"] == ("0x10de", "0x2330")
+    assert found["0000:17:00.0"] == found["0000:19:00.0"] == (None, None)
 
 
 def test_hwloc_gives_processors_nodes_tree_and_names(tmp_path: Path) -> None:
@@ -204,6 +229,31 @@ def test_mlnx_qos_is_told_in_a_note_with_the_interface_that_the_command_names(tm
     assert "an interface that it does not name" in bare.notes[0]
 
 
+def test_mlnx_qos_without_trust_or_without_pfc_is_read_and_without_both_refused(tmp_path: Path) -> None:
+    trust = "Priority trust state: dscp\n"
+    pfc = samples.QOS[samples.QOS.index("PFC configuration") : samples.QOS.index("tc: 0")]
+    assert (
+        "trust not shown; PFC on for priority 3"
+        in capture(tmp_path, "DCBX mode: OS controlled\n" + pfc).notes[0]
+    )
+    assert "trust dscp; PFC not shown" in capture(tmp_path, "DCBX mode: OS controlled\n" + trust).notes[0]
+    with pytest.raises(InputError, match="shows neither trust nor PFC"):
+        capture(tmp_path, "DCBX mode: OS controlled\n")
+
+
+def test_what_stands_above_the_table_of_interrupts_is_left_out_and_lines_are_counted_with_it(
+    tmp_path: Path,
+) -> None:
+    facts = capture(tmp_path, f"node7$ cat /proc/interrupts\n\n{samples.INTERRUPTS}")
+    assert facts.irqs == capture(tmp_path, samples.INTERRUPTS).irqs
+    with pytest.raises(InputError, match=r"capture:5: found"):
+        capture(
+            tmp_path, f"node7$ cat\n\n{samples.INTERRUPTS.replace('         90          1', '         90')}"
+        )
+    with pytest.raises(InputError, match="ascending order"):
+        capture(tmp_path, samples.INTERRUPTS.replace("CPU7", "CPU8192"))
+
+
 def test_interrupts_are_those_of_functions_that_name_their_address(tmp_path: Path) -> None:
     facts = capture(tmp_path, samples.INTERRUPTS)
     assert [(irq.number, irq.device, irq.action) for irq in facts.irqs] == [
@@ -230,7 +280,15 @@ def test_lscpu_gives_cores_from_its_table_only(tmp_path: Path) -> None:
 def test_dmidecode_gives_product_processor_and_used_slots_and_no_serial(tmp_path: Path) -> None:
     facts = capture(tmp_path, samples.DMIDECODE)
     assert facts.host.product == "Dell Inc. PowerEdge XE9680"
-    assert facts.cpus.model_name == "Intel(R) Xeon(R) Platinum 8480C"
+    assert (facts.cpus.vendor, facts.cpus.model_name) == ("GenuineIntel", "Intel(R) Xeon(R) Platinum 8480C")
+    socket = samples.DMIDECODE[
+        samples.DMIDECODE.index("Handle 0x0400") : samples.DMIDECODE.index("Handle 0x0900")
+    ]
+    other = socket.replace("0x0400", "0x0401").replace("Intel\n", "AMD\n").replace("8480C", "8490H")
+    mixed = capture(tmp_path, samples.DMIDECODE + other)
+    assert (mixed.cpus.vendor, mixed.cpus.model_name) == (None, None)
+    empty = capture(tmp_path, samples.DMIDECODE + other.replace("Populated, Enabled", "Unpopulated"))
+    assert empty.cpus == facts.cpus
     assert [(device.address, device.slot) for device in facts.pci] == [
         ("0000:18:00.0", "SXM1"),
         ("0000:9a:00.0", "SXM2"),
@@ -253,6 +311,12 @@ WRONG = {
     "a function twice": ("lspci", "9b:00.0 Infiniband", "19:00.0 Infiniband", "stands on line"),
     "a torn drawing": ("lspci -t", "-+-[0000:97]-", "", "whole drawing"),
     "a function twice in the XML": ("hwloc", "0000:9b:00.0", "0000:19:00.0", "stands on line"),
+    "a node without its CPUs": (
+        "hwloc",
+        'type="NUMANode" os_index="1" cpuset="0x000000f0"',
+        'type="NUMANode" os_index="1"',
+        "without cpuset",
+    ),
     "a mask that is none": ("hwloc", 'cpuset="0x00000001"', 'cpuset="all"', "expected a mask"),
     "a future hwloc": ("hwloc", 'topology version="3.0"', 'topology version="4.0"', "version"),
     "a DTD that says something": ("hwloc", 'SYSTEM "hwloc2.dtd"', "[<!ENTITY a 'b'>]", "a DTD or entities"),
@@ -269,6 +333,7 @@ WRONG = {
         "Bus Id                            : 00000000:9C",
         "heading",
     ),
+    "two GPUs with one UUID in the list": ("nvlink", samples.UUIDS[1], samples.UUIDS[0], "one UUID"),
     "a link twice": ("nvlink", "Link 17", "Link 16", "stands twice"),
     "a GPU twice": ("nvlink", "GPU 1:", "GPU 0:", "stands twice"),
     "an arrow without its words": ("ibdev2netdev", "(Up)", "Up", "expected a line like"),

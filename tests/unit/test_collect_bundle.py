@@ -119,7 +119,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
     # Another test may have been tracing already.
     tracemalloc.reset_peak()
     before = tracemalloc.get_traced_memory()[0]
-    with pytest.raises(InputError, match="unpacks to more than 96 MiB"):
+    with pytest.raises(InputError, match="unpacks to more than 32 MiB"):
         read(tmp_path, out.getvalue())
     peak = tracemalloc.get_traced_memory()[1] - before
     tracemalloc.stop()

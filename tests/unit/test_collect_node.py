@@ -24,7 +24,7 @@ from railwright.plan import plan as make_plan
 from tests.ansible.racks import plain_python, scratch
 from tests.fake_nodes import FakeNode, FakeNodeError, changes, create, snapshot
 
-from .collect_support import KEY, unpacked, with_pseudonyms
+from .collect_support import KEY, forms, unpacked, with_pseudonyms
 
 MACHINE = "2s_8xh200_8xcx7_snc2"
 NAMES = ("zebrahost", "acmewidgets", "quentin", "morgana", "tigerlily", "ferdinand", "porcupine")
@@ -78,25 +78,6 @@ warning from Zebrahost.corp, tigerlily (porcupine, ferdinand)
     Name : /home/quentin/x
 """,
 }
-
-
-def forms(secret: str) -> set[str]:
-    """A secret as it could be written: with and without separators, bytes forwards and backwards, hexadecimal."""
-    found = {secret}
-    digits = re.sub("[:.-]", "", secret)
-    if re.fullmatch("[0-9a-f]{12,32}", digits, re.IGNORECASE) and len(digits) % 2 == 0:
-        pairs = re.findall("..", digits)
-        for order in (pairs, pairs[::-1]):
-            found |= {"".join(order), ":".join(order), "-".join(order)}
-        swapped = [pair for at in range(0, len(pairs) - 1, 2) for pair in (pairs[at + 1], pairs[at])]
-        found.add("".join(swapped))
-    try:
-        packed = ipaddress.ip_address(secret).packed
-    except ValueError:
-        return found
-    found |= {ipaddress.ip_address(secret).exploded, packed.hex(), packed[::-1].hex()}
-    found.add(":".join(re.findall("....", packed.hex())))
-    return found
 
 
 @pytest.fixture(scope="module")

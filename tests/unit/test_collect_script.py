@@ -12,7 +12,7 @@ import pytest
 
 from railwright.cli import main
 from railwright.collect import script, tools
-from railwright.node.model import Facts, Host, Nic, Witness
+from railwright.node.model import Facts, Host, Nic, Tool, Witness
 from tests.machinery import build
 
 from .collect_support import KEY
@@ -175,14 +175,32 @@ def test_once_the_time_is_spent_no_tool_is_started_and_the_rest_is_named(
     assert (tmp_path / "started").exists()
     assert not (tmp_path / "late").exists()
     assert (told["lspci"].code, told["show_gids"].code) == (124, 124)
-    assert "show_gids: stopped, or not started, for its time" in tools.unanswered(tuple(told.values()))
+    why = "stopped, or not started, for its time or the size of its output"
+    assert f"show_gids: {why}" in tools.unanswered(tuple(told.values()))
+
+
+def test_once_the_room_is_spent_no_tool_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "lspci").write_text("#!/bin/sh\nyes 18:00.0\n", encoding="utf-8")
+    (tmp_path / "show_gids").write_text(f"#!/bin/sh\ntouch {tmp_path}/late\n", encoding="utf-8")
+    for name in ("lspci", "show_gids"):
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told = {tool.name: tool for tool in tools.ask(FACTS, room=1000)}
+    assert (len(told["lspci"].output), told["lspci"].code) == (1000, 124)
+    assert not (tmp_path / "late").exists()
+    assert told["show_gids"].code == 124
 
 
 def test_qos_is_asked_of_each_roce_port_once_and_without_time_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[str] = []
-    monkeypatch.setattr(tools, "run_tool", lambda name, *_: started.append(name))
+
+    def answered(name: str, argv: tuple[str, ...], *_: object) -> Tool:
+        started.append(name)
+        return Tool(name, argv, 0, "")
+
+    monkeypatch.setattr(tools, "run_tool", answered)
     nics = (
         Nic("mlx5_0", rdma="mlx5_0", netdev="enp1", link_layer="Ethernet"),
         Nic("mlx5_1", rdma="mlx5_1", netdev="ib0", link_layer="InfiniBand"),

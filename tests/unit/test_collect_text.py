@@ -186,6 +186,11 @@ def test_ip_link_loses_its_alias_and_unknown_keys_and_what_is_no_json() -> None:
     assert redact_output("ip-link", "zebra: command failed", redactor()) == ""
 
 
+def test_nothing_of_what_lldp_heard_leaves_the_machine() -> None:
+    heard = '{"lldp": {"interface": {"eth0": {"chassis": {"zebra-leaf": {"descr": "hall 3", "mgmt-ip": "10.1.2.3"}}}}}}'
+    assert redact_output("lldpcli", heard, redactor()) == ""
+
+
 SMI = """\
 ==============NVSMI LOG==============
 

@@ -139,6 +139,12 @@ def test_cpuinfo_of_each_architecture(tmp_path: Path, text: str, expected: tuple
         ({f"{CPU}/online": "all"}, f"{CPU}/online", "is no CPU list"),
         ({f"{NODE}/node0/distance": "10 21"}, f"{NODE}/node0/distance", "expected 1 distances"),
         ({f"{NODE}/node0/distance": "ten"}, f"{NODE}/node0/distance", "expected 1 distances"),
+        # A digit to str.isdigit(), and none to int(); and one to int(), and none to the kernel.
+        ({f"{NODE}/node0/distance": "1\u00b2"}, f"{NODE}/node0/distance", "expected 1 distances"),
+        ({f"{NODE}/node0/distance": "1\u0660"}, f"{NODE}/node0/distance", "expected 1 distances"),
+        ({f"{NODE}/node0/cpulist": "0-\u0661"}, f"{NODE}/node0/cpulist", "no CPU list"),
+        ({"proc/cpuinfo": "vendor_id : GenuineIntel\nmodel : 1_43"}, "proc/cpuinfo", "expected a number"),
+        ({"proc/cpuinfo": "vendor_id : GenuineIntel\nmodel : \u0661"}, "proc/cpuinfo", "expected a number"),
         ({f"{NODE}/node0/cpulist": None}, f"{NODE}/node0/cpulist", "cannot be read"),
         (
             {f"{NODE}/node0/cpulist": None, f"{NODE}/node0/cpumap": "g"},

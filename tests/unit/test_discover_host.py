@@ -12,7 +12,7 @@ from railwright.node.discover import SYSCTLS, discover
 from railwright.node.discover import tree as tree_module
 from railwright.node.discover.host import sysctl_path
 from railwright.node.model import Facts, FileFact, Host, InputError, Module
-from railwright.plan.sysctls import TABLE
+from railwright.plan.workloads import TABLE
 from tests.unit.small_machine import LEAST, function, plant
 
 Files = dict[str, "str | bytes | None"]
@@ -233,7 +233,7 @@ def test_what_is_no_sysctl_is_refused(tmp_path: Path, key: str) -> None:
 
 
 def test_the_reader_looks_at_every_sysctl_that_the_planner_sets_by_itself() -> None:
-    assert {entry.name for entry in TABLE} <= set(SYSCTLS)
+    assert {effect.name for effect in TABLE if effect.kind == "sysctl"} <= set(SYSCTLS)
 
 
 # Files that were asked for.

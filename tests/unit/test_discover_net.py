@@ -68,7 +68,12 @@ def test_a_roce_port_is_one_nic_with_both_names(tmp_path: Path) -> None:
     assert (nic.name, nic.rdma, nic.port, nic.netdev) == ("mlx5_0", "mlx5_0", 1, "eth0")
     assert (nic.state, nic.rate, nic.link_layer, nic.mtu) == ("active", 400000, "Ethernet", 9000)
     assert (nic.mac, nic.guid, nic.firmware) == ("b8:3f:d2:00:00:10", "b83f:d203:0000:0010", "28.39.1002")
-    assert (nic.physical_function, nic.master) == ("", None)
+    assert (nic.physical_function, nic.master, nic.cnp_dscp) == ("", None, None)
+
+
+def test_the_dscp_of_congestion_notifications_is_read_where_the_driver_shows_it(tmp_path: Path) -> None:
+    nic = only(machine(tmp_path, rdma("mlx5_0"), netdev("eth0", **{"ecn/roce_np/cnp_dscp": "48"})))
+    assert nic.cnp_dscp == 48
 
 
 @pytest.mark.parametrize(
@@ -266,7 +271,9 @@ def test_gids_of_infiniband_have_no_kind(tmp_path: Path) -> None:
     [
         ("infiniband/mlx5_0/ports/1/state", "ACTIVE", "a port state"),
         ("infiniband/mlx5_0/ports/1/state", "9: ODD", "a port state"),
+        ("infiniband/mlx5_0/ports/1/state", "\u0664: ACTIVE", "a port state"),
         ("infiniband/mlx5_0/ports/1/rate", "fast", "a rate like"),
+        ("infiniband/mlx5_0/ports/1/rate", "4\u0660\u0660 Gb/sec (4X NDR)", "a rate like"),
         ("infiniband/mlx5_0/ports/1/link_layer", "Token Ring", "InfiniBand or Ethernet"),
         ("infiniband/mlx5_0/ports/1/gids/0", "fe80::1", "a GID of eight groups"),
         ("infiniband/mlx5_0/node_guid", "b83fd20300000010", "a GUID like"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import pytest
 from railwright.node.discover import discover
 from railwright.node.discover import tools as tools_module
 from railwright.node.discover.nvidia_smi import with_nvidia_smi
-from railwright.node.discover.tools import parse_units, read_units, run_tool, run_tools
-from railwright.node.model import Claim, Conflict, Gpu, InputError, NvLink, Tool, Unit
+from railwright.node.discover.tools import parse_units, port_tools, read_units, run_tool, run_tools
+from railwright.node.model import Claim, Conflict, Fabric, Gpu, InputError, Nic, NvLink, Tool, Unit
 
 
 @pytest.fixture
@@ -71,14 +73,107 @@ def test_all_tools_are_asked_by_name(path: Path) -> None:
     assert outputs["lspci"] == f"{path}/lspci -D -nn -vvv\n"
     assert outputs["nvidia-smi-topo"] == f"{path}/nvidia-smi topo -m\n"
     assert outputs["systemctl"] == f"{path}/systemctl --version\n"
-    assert set(outputs) == {"lspci", "nvidia-smi-topo", "nvidia-smi-query", "systemctl", "ip-link"}
+    assert set(outputs) == {
+        "lspci",
+        "nvidia-smi-topo",
+        "nvidia-smi-query",
+        "nvidia-smi-fabric",
+        "systemctl",
+        "ip-link",
+    }
 
 
 def test_the_live_machine_keeps_what_its_tools_say(path: Path) -> None:
     script(path, "nvidia-smi", "echo none; exit 9")
     tools = {tool.name: tool for tool in discover(Path("/"), tools=True).tools}
     assert tools["nvidia-smi-query"].code == 9
-    assert set(tools) == {name for name, _ in tools_module.TOOLS}
+    # This machine's own ports may be asked besides.
+    assert set(tools) >= {name for name, _ in tools_module.TOOLS}
+
+
+# Ports of an Ethernet fabric.
+
+RAIL = Nic(
+    "mlx5_0", rdma="mlx5_0", netdev="rail0", link_layer="Ethernet", physical_function="", default_route=False
+)
+
+
+def ports_said(*nics: Nic) -> dict[str, Tool]:
+    general = {name for name, _ in tools_module.TOOLS}
+    return {tool.name: tool for tool in run_tools(nics) if tool.name not in general}
+
+
+def test_a_port_is_asked_for_its_dcb_its_pause_and_its_neighbour(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools_module, "TOOLS", ())
+    for name in ("dcb", "ethtool", "lldpcli"):
+        script(path, name, 'echo "$(basename $0) $*"')
+    assert {name: tool.output for name, tool in ports_said(RAIL).items()} == {
+        "lldpcli": "lldpcli -f json show neighbors details\n",
+        "dcb-pfc-rail0": "dcb -j pfc show dev rail0\n",
+        "dcb-app-rail0": "dcb -j app show dev rail0\n",
+        "dcb-ets-rail0": "dcb -j ets show dev rail0\n",
+        "dcb-dcbx-rail0": "dcb -j dcbx show dev rail0\n",
+        "ethtool-pause-rail0": "ethtool -a rail0\n",
+    }
+
+
+def test_a_port_whose_tools_are_absent_or_fail_keeps_that(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools_module, "TOOLS", ())
+    monkeypatch.setattr(tools_module, "DCB", ("pfc",))
+    which = shutil.which
+    monkeypatch.setattr(
+        shutil, "which", lambda name, path: None if name == "lldpcli" else which(name, path=path)
+    )
+    script(path, "dcb", "echo Operation not supported >&2; exit 1")
+    script(path, "ethtool", "echo Pause parameters")
+    assert [(tool.code, tool.output) for tool in ports_said(RAIL).values()] == [
+        (None, ""),
+        (1, "Operation not supported\n"),
+        (0, "Pause parameters\n"),
+    ]
+
+
+def test_a_port_that_hangs_does_not_hold_the_others_up_for_long(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools_module, "TOOLS", ())
+    monkeypatch.setattr(tools_module, "PORTS_SECONDS", 1.0)
+    script(path, "lldpcli", "echo heard; exec sleep 600")
+    script(path, "dcb", f"touch {path}/asked")
+    said = ports_said(RAIL)
+    assert (said["lldpcli"].code, said["lldpcli"].output) == (124, "heard\n")
+    assert {(tool.code, tool.output) for name, tool in said.items() if name != "lldpcli"} == {(124, "")}
+    assert not (path / "asked").exists()
+
+
+@pytest.mark.parametrize(
+    ("nic", "asked"),
+    [
+        (RAIL, True),
+        # The management network carries the default route; a rail has it where there is one network only.
+        (replace(RAIL, default_route=True), True),
+        (replace(RAIL, rdma=None), True),
+        (replace(RAIL, rdma=None, default_route=True), False),
+        (replace(RAIL, rdma=None, default_route=None), False),
+        (replace(RAIL, link_layer="InfiniBand"), False),
+        (replace(RAIL, netdev=None), False),
+        (replace(RAIL, physical_function="0000:0c:00.0"), False),
+        (replace(RAIL, management=True), False),
+        (replace(RAIL, netdev="-a"), False),
+    ],
+)
+def test_ports_of_an_ethernet_fabric_are_asked_and_no_others(nic: Nic, asked: bool) -> None:
+    assert bool(port_tools([nic])) is asked
+
+
+def test_however_many_ports_a_node_has_a_bounded_number_is_asked_rdma_first() -> None:
+    plain = [replace(RAIL, rdma=None, netdev=f"eth{number}") for number in range(100)]
+    asked = [argv[-1] for name, argv in port_tools([*plain, RAIL]) if name.startswith("ethtool-")]
+    assert asked == ["rail0", *(f"eth{number}" for number in range(63))]
 
 
 # Units.
@@ -204,6 +299,40 @@ def test_without_a_driver_nothing_is_known_of_nvlinks(code: int | None) -> None:
 def test_a_capability_that_is_not_told_is_unknown() -> None:
     gpus, _ = with_nvidia_smi(GPUS, (tool("nvidia-smi-query", QUERY.replace("9.0", "[N/A]")),))
     assert [gpu.sm for gpu in gpus] == [None, None]
+
+
+ZEROS = "00000000-0000-0000-0000-000000000000"
+RACK = "0A1B2C3D-1111-2222-3333-444444444444"
+
+
+@pytest.mark.parametrize(
+    ("line", "fabric"),
+    [
+        (f"Completed, Success, 0, {ZEROS}", Fabric("Completed", "Success", "", 0)),
+        (f"Completed, Success, 4000000004, {RACK}", Fabric("Completed", "Success", RACK.lower(), 4000000004)),
+        ("In Progress, N/A, N/A, N/A", Fabric("In Progress")),
+        # No NVSwitch: known to have none. A driver that cannot answer: unknown.
+        ("N/A, N/A, N/A, N/A", Fabric("")),
+        ("[N/A], [N/A], [N/A], [N/A]", None),
+        ("[Unknown Error], [Unknown Error], [Unknown Error], [Unknown Error]", None),
+        ("GPU requires reset, N/A, N/A, N/A", None),
+    ],
+)
+def test_the_nvlink_fabric_is_what_the_driver_says(line: str, fabric: Fabric | None) -> None:
+    text = f"WARNING: something\n00000000:18:00.0, {line}\n"
+    gpus, _ = with_nvidia_smi(GPUS, (tool("nvidia-smi-fabric", text),))
+    assert [gpu.fabric for gpu in gpus] == [fabric, None]
+
+
+def test_a_driver_that_does_not_know_the_fabrics_fields_leaves_it_unknown() -> None:
+    said = tool("nvidia-smi-fabric", 'Field "fabric.cliqueId" is not a valid field to query.\n', 2)
+    assert with_nvidia_smi(GPUS, (said,)) == (GPUS, ())
+
+
+@pytest.mark.parametrize("state", ["\x1b[31mCompleted", "Completed;x", "5"])
+def test_a_fabric_state_that_is_no_word_is_refused(state: str) -> None:
+    with pytest.raises(InputError, match="expected a fabric state like Completed"):
+        with_nvidia_smi(GPUS, (tool("nvidia-smi-fabric", f"0000:18:00.0, {state}, Success, 0, {ZEROS}"),))
 
 
 def test_an_address_that_is_none_is_refused() -> None:

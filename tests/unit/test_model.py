@@ -101,7 +101,7 @@ def test_another_schema_is_refused(kind: Any) -> None:
         ("18:00.0", "0000:18:00.0"),
         ("10000:01:00.0", "10000:01:00.0"),
         ("7C1FE1F4:00:00.0", "7c1fe1f4:00:00.0"),
-        (" 0008:06:0.1\n", "0008:06:00.1"),
+        ("0008:06:0.1", "0008:06:00.1"),
     ],
 )
 def test_every_spelling_of_a_pci_address_becomes_one(text: str, address: str) -> None:
@@ -109,7 +109,12 @@ def test_every_spelling_of_a_pci_address_becomes_one(text: str, address: str) ->
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GPU0", "0000:18:00", "0000:18:20.0", "0000:18:00.8", "123456789:18:00.0"]
+    "text",
+    [
+        *("", "GPU0", "0000:18:00", "0000:18:20.0", "0000:18:00.8", "123456789:18:00.0"),
+        # Digits of another script, and what an anchor of regular expressions lets through.
+        *("0000:18:00.\u0663", "\u0660000:18:00.0", "0000:18:00.0\n", " 0000:18:00.0", "0000:18:00.0\u00a0"),
+    ],
 )
 def test_what_is_no_pci_address_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="is no PCI address"):
@@ -132,12 +137,20 @@ def test_a_cpulist_round_trips(cpus: set[int]) -> None:
 
 
 def test_cpulists_read_as_the_kernel_prints_them() -> None:
-    assert parse_cpulist("0-2,8,10-11\n", "x") == (0, 1, 2, 8, 10, 11)
+    assert parse_cpulist("0-2,8,10-11", "x") == (0, 1, 2, 8, 10, 11)
+    assert parse_cpulist("0-2, 8", "x") == (0, 1, 2, 8)
     assert parse_cpulist("", "x") == ()
     assert format_cpulist([11, 10, 8, 2, 1, 0]) == "0-2,8,10-11"
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "0-99999", "1,,2", "-1", "0x3"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "3-1", "0-99999", "1,,2", "-1", "0x3", "0-3,", " "),
+        # int() takes the digits of every script, and a line's end would end the line of a file that it is written to.
+        *("\u0661-\u0663", "0-\u0967", "0-3\n", "\n", "0-3\nirqaffinity=0", "0\t", "\u00b2", "9" * 5000),
+    ],
+)
 def test_a_damaged_cpulist_is_an_error_and_never_an_empty_set(text: str) -> None:
     with pytest.raises(InputError, match="no CPU list"):
         parse_cpulist(text, "x")

@@ -51,7 +51,9 @@ def _express(port: str) -> str:
         "\t\t\tRlxdOrd+ ExtTag+ PhantFunc- AuxPwr- NoSnoop-\n"
         "\t\t\tMaxPayload 256 bytes, MaxReadReq 4096 bytes\n"
         "\t\tLnkCap:\tPort #0, Speed 32GT/s, Width x16, ASPM not supported\n"
+        "\t\t\tClockPM- Surprise- LLActRep- BwNot- ASPMOptComp+\n"
         "\t\tLnkSta:\tSpeed 16GT/s (downgraded), Width x8 (downgraded)\n"
+        "\t\t\tTrErr- Train- SlotClk+ DLActive- BWMgmt- ABWMgmt-\n"
         "\t\tLnkCap2: Supported Link Speeds: 2.5-64GT/s, Crosslink- Retimer+\n"
         "\t\tLnkSta2: Current De-emphasis Level: -6dB, Speed 2.5GT/s, Width x1\n"
     )
@@ -197,6 +199,19 @@ NVLINK = "".join(
     + "".join(f"\t Link {link}: 26.562 GB/s\n" for link in range(18))
     for n, uuid in enumerate(UUIDS)
 )
+NVLINK_FAR = "".join(
+    f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: {uuid})\n"
+    + "".join(
+        f"\t Link {link}: Remote Device 00000000:{SIDES[1 - n][4].upper()}:00.0: Link {link}\n"
+        for link in range(18)
+    )
+    for n, uuid in enumerate(UUIDS)
+)
+P2P = (
+    "$ nvidia-smi topo -p2p r\n \tGPU0\tGPU1\t\n GPU0\tX\tOK\t\n GPU1\tOK\tX\t\n\n"
+    "Legend:\n\n  X    = Self\n  OK   = Status Ok\n  CNS  = Chipset not supported\n"
+    "  GNS  = GPU not supported\n  TNS  = Topology not supported\n  NS   = Not supported\n  U    = Unknown\n"
+)
 IBDEV = "".join(f"{side[6]} port 1 ==> {side[7]} (Up)\n" for side in SIDES)
 IBDEV_V = "".join(
     f"0000:{side[5]}:00.0 {side[6]} (MT4129 - MT2340J88735) NVIDIA ConnectX-7 fw 28.41.1000 port 1 (ACTIVE) ==> {side[7]} (Up)\n"
@@ -236,6 +251,14 @@ QOS = (
     "\tbuffer      0   0   0   1   0   0   0   0   \n"
     + "".join(f"tc: {n} ratelimit: unlimited, tsa: vendor\n\t priority:  {n}\n" for n in range(8))
 )
+MLXCONFIG = "".join(
+    f"\nDevice #{n}:\n----------\n\nDevice type:        ConnectX7\nName:               MCX75310AAS-NEA_Ax\n"
+    f"Description:        NVIDIA ConnectX-7 adapter card\nDevice:             0000:{side[5]}:00.0\n\n"
+    "Configurations:                                          Default             Current         Next Boot\n"
+    "        MEMIC_BAR_SIZE                              0                    0                    0\n"
+    "*       SRIOV_EN                                    False(0)             True(1)              True(1)\n"
+    for n, side in enumerate(SIDES, start=1)
+)
 INTERRUPTS = (
     "            " + "".join(f"CPU{cpu}       " for cpu in range(8)) + "\n"
     "  24:          7          0          0          0          0          0          0          0  PCI-MSI 1-edge  ahci\n"
@@ -274,12 +297,15 @@ ALL = {
     "nvidia-smi-q": QUERY,
     "nvidia-smi-q -x": QUERY_XML,
     "nvlink": NVLINK,
+    "nvlink -R": NVLINK_FAR,
+    "nvidia-smi -p2p": P2P,
     "ibdev2netdev": IBDEV,
     "ibdev2netdev -v": IBDEV_V,
     "ibstat": IBSTAT,
     "ibstatus": IBSTATUS,
     "show_gids": SHOW_GIDS,
     "mlnx_qos": QOS,
+    "mlxconfig": MLXCONFIG,
     "interrupts": INTERRUPTS,
     "lscpu": LSCPU,
     "dmidecode": DMIDECODE,

@@ -11,15 +11,17 @@ import zlib
 from pathlib import Path
 
 from railwright.collect.bundle import CONTENTS, FACTS, TOOLS
+from railwright.collect.tools import BUDGET_BYTES
 from railwright.node.model import Facts, InputError, Tool, from_json
 
 from .facts_json import read_facts_json
 from .source import MAX_BYTES, decode
+from .sysfs_archive import BoundedHeader
 
 _GZIP = b"\x1f\x8b"
 _TAR_BLOCK = 512
-# Facts at their largest, a dozen tools of 4 MiB, and the list.
-_MAX_UNPACKED = 3 * MAX_BYTES
+# Facts at their largest, and what `collect` takes of all tools together.
+_MAX_UNPACKED = MAX_BYTES + BUDGET_BYTES
 _MAX_MEMBERS = 200
 _PIECE = 4 * 1024 * 1024
 _TOOL = re.compile(re.escape(TOOLS) + r"[A-Za-z0-9_.-]{1,80}\.txt", re.ASCII)
@@ -45,16 +47,18 @@ def read_bundle(path: Path) -> Facts:
 
     Raises InputError that names the member: damage, something that no bundle holds, no facts.
     """
-    files = _members(str(path), _unpack(path))
+    with _unpack(path) as unpacked:
+        files = _members(str(path), unpacked)
     if FACTS not in files:
         raise InputError(str(path), f"holds no {FACTS}", _REMEDY)
     facts = read_facts_json(decode(f"{path}: {FACTS}", files.pop(FACTS)))
-    tools = tuple(_tool(f"{path}: {name}", data) for name, data in sorted(files.items()) if name != CONTENTS)
+    # One after the other leaves the table as it becomes text, so that both are never there of all.
+    tools = tuple(_tool(f"{path}: {name}", files.pop(name)) for name in sorted(files) if name != CONTENTS)
     witnesses = tuple(dataclasses.replace(witness, source=str(path)) for witness in facts.witnesses)
     return dataclasses.replace(facts, witnesses=witnesses, tools=tools)
 
 
-def _unpack(path: Path) -> bytes:
+def _unpack(path: Path) -> io.BytesIO:
     try:
         with path.open("rb") as file:
             packed = file.read(MAX_BYTES + 1)
@@ -63,15 +67,14 @@ def _unpack(path: Path) -> bytes:
     if len(packed) > MAX_BYTES:
         raise InputError(str(path), f"larger than {MAX_BYTES // 2**20} MiB", _REMEDY)
     stream = zlib.decompressobj(wbits=31)
-    pieces: list[bytes] = []
-    size, rest = 0, packed
+    unpacked = io.BytesIO()
+    rest = packed
     try:
         # Piece by piece: asked for all at once, zlib holds several times what it gives.
         while rest and not stream.eof:
-            pieces.append(stream.decompress(rest, _PIECE))
+            unpacked.write(stream.decompress(rest, _PIECE))
             rest = stream.unconsumed_tail
-            size += len(pieces[-1])
-            if size > _MAX_UNPACKED:
+            if unpacked.tell() > _MAX_UNPACKED:
                 raise InputError(str(path), f"unpacks to more than {_MAX_UNPACKED // 2**20} MiB", _REMEDY)
     except zlib.error as error:
         raise InputError(str(path), f"is damaged: {error}", _REMEDY) from error
@@ -79,15 +82,16 @@ def _unpack(path: Path) -> bytes:
         raise InputError(str(path), "is cut", _REMEDY)
     if stream.unused_data:
         raise InputError(str(path), "has more after its end", _REMEDY)
-    return b"".join(pieces)
+    unpacked.seek(0)
+    return unpacked
 
 
-def _members(name: str, data: bytes) -> dict[str, bytes]:
+def _members(name: str, unpacked: io.BytesIO) -> dict[str, bytes]:
     """Nothing is ever unpacked to disk; still, a member that no bundle holds is refused and named."""
     found: dict[str, bytes] = {}
     try:
         # "r:" takes no compression inside the compression.
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+        with tarfile.open(fileobj=unpacked, mode="r:", tarinfo=BoundedHeader) as archive:
             for member in archive:
                 where = f"{name}: {member.name[:80]!r}"
                 if member.type not in {tarfile.REGTYPE, tarfile.AREGTYPE} or member.pax_headers:

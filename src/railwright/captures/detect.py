@@ -14,7 +14,9 @@ _GIVE = (
 )
 _NOT_READ = "this version does not read it"
 
-_MATRIX = re.compile(r"\bGPU\d+\b.*(?:\bGPU\d+\b|CPU Affinity)|^\W*GPU\d+\s+X\b", re.MULTILINE | re.ASCII)
+_MATRIX = re.compile(
+    r"\bGPU\d+\b.*(?:\bGPU\d+\b|CPU Affinity)|^[^\w\n]*GPU\d+[ \t]+X\b", re.MULTILINE | re.ASCII
+)
 _PROLOGUE = re.compile(r"\s+|<\?.*?\?>|<!--.*?-->", re.DOTALL)
 _ROOT = re.compile(r"<(?:!DOCTYPE\s+)?([A-Za-z_][\w:.-]*)", re.ASCII)
 _XML = {"system": "nccl-xml", "topology": "hwloc", "nvidia_smi_log": "nvidia-smi-q"}
@@ -30,7 +32,7 @@ _FIRST = 65_536
 _TEXT = tuple(
     (re.compile(pattern, re.MULTILINE | re.ASCII), kind)
     for pattern, kind in (
-        (r"^=+NVSMI LOG=+\s*$", "nvidia-smi-q"),
+        (r"^=+NVSMI LOG=+[ \t]*$", "nvidia-smi-q"),
         (r"port \d+ .{0,200}==> \S", "ibdev2netdev"),
         (r"^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] \S", "lspci"),
         (r"-\[[0-9a-f]{4,8}:[0-9a-f]{2}|[+\\]-[01][0-9a-f]\.[0-7]-", "lspci"),
@@ -41,7 +43,8 @@ _TEXT = tuple(
         (r"^CA '", "ibstat"),
         (r"^DEV\s+PORT\s+INDEX\s+GID\b", "show_gids"),
         (r"^(?:DCBX mode|Priority trust state):", "mlnx_qos"),
-        (r"^\s*CPU\d+(?:\s+CPU\d+)*\s*$|^ *\d+:(?: +\d+)+ +\S", "interrupts"),
+        (r"^Device type:\s+(?:ConnectX|BlueField)|^Configurations:[ \t].*\bNext Boot[ \t]*$", "mlxconfig"),
+        (r"^[ \t]*CPU\d+(?:[ \t]+CPU\d+)*[ \t]*$|^ *\d+:(?: +\d+)+ +\S", "interrupts"),
     )
 )
 _DRAWN_BY_HWLOC = re.compile(r"^Machine (?:L#0 )?\(", re.MULTILINE | re.ASCII)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from railwright.node.discover.pci import MELLANOX
+from railwright.node.discover.pci import MELLANOX, is_nic
+from railwright.node.discover.questions import bluefield, questions
 from railwright.node.model import (
     Core,
     Cpus,
@@ -29,7 +30,8 @@ from railwright.node.model import (
 from .attributes import Attributes
 from .cpusets import disjoint
 from .fields import facts_of, guid, name, port_state, refuse_crowd, uuid, whole
-from .pci_functions import INFINIBAND, gpus, is_nic, kept, matters, short_class
+from .hwloc_kinds import core_kinds
+from .pci_functions import INFINIBAND, gpus, kept, matters, short_class
 from .source import Source
 from .xml_tree import Element, Form, parse
 
@@ -140,6 +142,8 @@ class _Reader:
         host, infos = self._host(machine)
         devices = kept(found.pci, (address for address, device in found.pci.items() if self._matters(device)))
         tops = {device.parent for device in devices}
+        nics = self._nics(devices)
+        found.notes += questions(nics, devices)
         return facts_of(
             "hwloc",
             self._source,
@@ -149,7 +153,7 @@ class _Reader:
             roots=tuple(root for root in found.roots if root.name in tops),
             pci=devices,
             gpus=self._gpus(devices),
-            nics=self._nics(devices),
+            nics=nics,
             notes=tuple(found.notes),
         )
 
@@ -165,7 +169,7 @@ class _Reader:
             element = waiting.pop()
             waiting += element.children
             number = element.attributes.get("os_index", "")
-            if element.attributes.get("type") == "NUMANode" and number.isdecimal() and len(number) < 5:
+            if element.attributes.get("type") == "NUMANode" and re.fullmatch(r"[0-9]{1,4}", number):
                 owners.setdefault(element.attributes.get("cpuset", ""), []).append(int(number))
         doubles = {node for nodes in owners.values() for node in sorted(nodes)[1:]}
         if doubles:
@@ -223,11 +227,15 @@ class _Reader:
         number = attributes.integer("os_index", 0, 1023)
         if number is None:
             raise InputError(attributes.where, "<object type=NUMANode> without os_index")
+        if cpus is None:
+            raise InputError(
+                attributes.where, "<object type=NUMANode> without cpuset", "expected one, 0x0 for no CPU"
+            )
         if any(node.id == number for node in self._found.nodes):
             raise InputError(attributes.where, f"NUMA node {number} stands twice", "each node has one place")
         told = attributes.text("local_memory")
         memory = None if told is None else whole(told, 0, 2**48, f"{attributes.where}: local_memory")
-        own = () if number in self._memory_only else cpus or ()
+        own = () if number in self._memory_only else cpus
         self._found.nodes.append(NumaNode(number, format_cpulist(own), (), memory or None))
 
     def _core(self, attributes: Attributes, place: _Place) -> None:
@@ -360,13 +368,13 @@ class _Reader:
         """Version 1 states them relative to a base, nodes in logical order, which is that of the file."""
         where = self._source.at(element.line)
         try:
-            base = float(element.attributes.get("latency_base", ""))
+            base = _decimal(element.attributes.get("latency_base", ""))
             values = [
-                round(float(child.attributes.get("value", "")) * base)
+                round(_decimal(child.attributes.get("value", "")) * base)
                 for child in element.children
                 if child.tag == "latency"
             ]
-        except (ValueError, OverflowError) as error:
+        except ValueError as error:
             raise InputError(
                 where, "a distance is no number", "expected latency_base and latency values"
             ) from error
@@ -395,11 +403,19 @@ class _Reader:
         package = self._found.packages[0] if self._found.packages else {}
         package = {**infos, **package}
         running = set(online)
+        kinds = core_kinds(
+            [
+                (self._mask(Attributes(self._source, kind), "cpuset") or (), _infos(kind), kind.attributes)
+                for kind in self._topology.children
+                if kind.tag == "cpukind"
+            ]
+        )
         cores = []
         for core in self._found.cores:
             members = tuple(cpu for cpu in core.cpus if cpu in running)
             if members:
-                cores.append(replace(core, cpus=members, numa=node_of.get(members[0])))
+                kind = kinds.get(members[0])
+                cores.append(replace(core, cpus=members, numa=node_of.get(members[0]), kind=kind))
         if running - {cpu for core in cores for cpu in core.cpus}:
             # A virtual machine may hide its cores: then nothing tells which CPUs share one.
             cores = []
@@ -460,6 +476,7 @@ class _Reader:
                 numa=device.numa,
                 link_layer="InfiniBand" if short_class(device) == INFINIBAND else None,
                 management=None if device.vendor in {MELLANOX, None} else False,
+                bluefield=bluefield(device),
             )
             ports = [port for entry in carried.fabrics for port in self._ports(base, *entry)]
             networks = list(carried.networks)
@@ -509,7 +526,7 @@ def _with_network(nic: Nic, netdev: str, infos: dict[str, str]) -> Nic:
 
 def _port_of(infos: dict[str, str]) -> int | None:
     text = infos.get("Port", "")
-    return int(text) if text.isdecimal() and len(text) < 4 else None
+    return int(text) if re.fullmatch(r"[0-9]{1,3}", text) else None
 
 
 def _infos(element: Element) -> dict[str, str]:
@@ -526,6 +543,13 @@ def _single(nodes: tuple[int, ...] | None) -> int | None:
 
 def _cpus_of(text: str) -> tuple[int, ...]:
     return parse_cpulist(text, "cpuset")
+
+
+def _decimal(text: str) -> float:
+    """Raises ValueError for what is no plain decimal number: float() takes "nan", "1_0" and digits of every script."""
+    if not re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text):
+        raise ValueError(text)
+    return float(text)
 
 
 def _ordered(indexes: list[int], values: list[int]) -> list[tuple[int, ...]]:

@@ -39,6 +39,11 @@ def _against(first: Facts, second: Facts) -> Iterator[str]:
     guids = [(known[nic.rdma], nic.guid) for nic in second.nics if nic.guid and nic.rdma in known]
     if guids and all(plain_guid(a) != plain_guid(b) for a, b in guids):
         yield f"no RDMA device has the same GUID in both ({guids[0][0]} and {guids[0][1]})"
+    under = {nic.rdma: nic.netdev for nic in first.nics if nic.rdma and nic.netdev}
+    netdevs = [(under[nic.rdma], nic.netdev) for nic in second.nics if nic.netdev and nic.rdma in under]
+    # One interface may have been renamed between two readings.
+    if len(netdevs) > 1 and all(a != b for a, b in netdevs):
+        yield f"no RDMA device has the same interface in both ({netdevs[0][0]} and {netdevs[0][1]})"
 
 
 def bonds(first: Facts, second: Facts) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -71,7 +71,7 @@ def _actions(source: Source, texts: list[str], before: int) -> dict[int, str]:
 
 
 def _columns(where: str, text: str) -> list[int]:
-    cpus = [int(number) for number in re.findall(r"CPU(\d{1,6})", text)]
+    cpus = [int(number) for number in re.findall(r"CPU([0-9]{1,6})", text)]
     if cpus != sorted(set(cpus)) or cpus[-1] > _MAX_CPU:
         raise InputError(where, f"found {text.strip()[:60]!r}", "expected the CPUs in ascending order")
     return cpus

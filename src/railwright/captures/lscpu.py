@@ -184,7 +184,7 @@ def _listed(text: str, where: str) -> str:
     for part in text.split(","):
         stride = _STRIDE.fullmatch(part.strip())
         if stride is None:
-            cpus.update(parse_cpulist(part, where))
+            cpus.update(parse_cpulist(part.strip(), where))
         else:
             first, last, step = (int(number) for number in stride.groups())
             if not (first <= last <= 8191 and step):
@@ -206,4 +206,4 @@ def _unit(cell: str) -> str:
 
 
 def _id(cell: str) -> int | None:
-    return int(cell) if cell.isdecimal() and len(cell) < 6 else None
+    return int(cell) if re.fullmatch(r"[0-9]{1,5}", cell) else None

@@ -9,42 +9,44 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from railwright.node.discover.pci import MELLANOX
+from railwright.node.discover.pci import MELLANOX, is_nic
+from railwright.node.discover.questions import bluefield, questions
 from railwright.node.model import Acs, Facts, InputError, Link, Nic, PciDevice, normalise_address
 
-from .fields import SPEEDS, WIDTHS, facts_of, lines_of, name, refuse_crowd, some_link
+from .fields import MAX_DEVICES, facts_of, lines_of, refuse_crowd
 from .lspci_tree import is_drawing, read_drawing
-from .pci_functions import INFINIBAND, gpus, host_bridge, is_nic, kept, matters, roots, short_class
+from .lspci_values import (
+    CLASS_NAMES,
+    VENDOR_NAMES,
+    bracketed,
+    bus_of,
+    described,
+    domain_of,
+    named,
+    routing,
+    with_detail,
+    with_express,
+    with_subsystem,
+)
+from .pci_functions import INFINIBAND, gpus, host_bridge, kept, matters, roots, short_class
 from .source import Source
 from .terminal import Line
 
 _ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]"
 _HEADING = re.compile(rf"^({_ADDRESS}) (\S.*)$", re.ASCII)
-# -nn puts the class's number behind its name, and both IDs behind the device's.
-_CLASS = re.compile(r"^(.{1,60}?)(?: \[([0-9a-f]{4})\])?: (.*)$", re.ASCII)
-_NUMBERS = re.compile(r"^[0-9a-f]{4}: ", re.ASCII)
-_IDS = re.compile(r"\[([0-9a-f]{4}):([0-9a-f]{4})\]", re.ASCII)
-_PROGRAMMING = re.compile(r"\(prog-if ([0-9a-f]{2})", re.ASCII)
 _MACHINE = re.compile(rf'^({_ADDRESS}) "([^"]*)" "([^"]*)" "([^"]*)"(.*)$', re.ASCII)
-_BRACKETED = re.compile(r"\[([0-9a-f]{4})\]$", re.ASCII)
 _BUS = re.compile(
     r"^\tBus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})\b", re.ASCII
 )
 _CAPABILITY = re.compile(r"^\tCapabilities: \[([0-9a-f]{2,3})(?: v\d+)?\] (.*)$", re.ASCII)
-_LNKCAP = re.compile(
-    r"^\t\tLnkCap:\s.{0,40}?Speed (?:([\d.]{1,4})GT/s|(unknown)), Width x(\d{1,3})\b", re.ASCII
-)
-_LNKSTA = re.compile(
-    r"^\t\tLnkSta:\sSpeed (?:([\d.]{1,4})GT/s|(unknown))(?: \(\w+\))?, Width x(\d{1,3})\b", re.ASCII
-)
-_SIZES = re.compile(r"^\t\t\tMaxPayload (\d{3,4}) bytes, MaxReadReq (\d{3,4}) bytes$", re.ASCII)
-_RELAXED = re.compile(r"^\t\t\tRlxdOrd([+-])", re.ASCII)
 _ACS_LINE = re.compile(r"^\t\tACS(Cap|Ctl):\s((?:[A-Za-z]+[+-] ?){7})$", re.ASCII)
 _SIMPLE = re.compile(
     r"^\t(NUMA node|IOMMU group|Physical Slot|Kernel driver in use|Subsystem): (.*)$", re.ASCII
 )
 # -v prints these two among the flags.
 _FLAGGED = re.compile(r"\b(NUMA node|IOMMU group) (-?\d{1,4})\b", re.ASCII)
+_VFS = re.compile(r"\bNumber of VFs: (\d{1,5})\b", re.ASCII)
+_VF_PLACE = re.compile(r"^\t\tVF offset: (\d{1,5}), stride: (\d{1,5})\b", re.ASCII)
 _ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
 _PORTS = {
     "Root Port": "root",
@@ -54,31 +56,6 @@ _PORTS = {
     "Legacy Endpoint": "endpoint",
     "Root Complex Integrated Endpoint": "endpoint",
 }
-# Names of pci.ids, where the output has no numbers.
-_CLASS_NAMES = {
-    "Non-Volatile memory controller": "0108",
-    "Ethernet controller": "0200",
-    "Infiniband controller": "0207",
-    "VGA compatible controller": "0300",
-    "3D controller": "0302",
-    "Display controller": "0380",
-    "Host bridge": "0600",
-    "PCI bridge": "0604",
-    "Bridge": "0680",
-    "DMA controller": "0801",
-    "Processing accelerators": "1200",
-}
-_VENDOR_NAMES = {
-    "NVIDIA Corporation": "10de",
-    "Mellanox Technologies": "15b3",
-    "Advanced Micro Devices, Inc. [AMD/ATI]": "1002",
-    "Advanced Micro Devices, Inc. [AMD]": "1022",
-    "Intel Corporation": "8086",
-    "Broadcom / LSI": "1000",
-    "PLX Technology, Inc.": "10b5",
-    "Red Hat, Inc.": "1b36",
-}
-_UNNAMED = re.compile(r"^Device ([0-9a-f]{4})\b", re.ASCII)
 _SWITCH_MANAGEMENT = "SW_MNG"
 
 
@@ -98,6 +75,9 @@ class _Block:
     vpd: bool = False
     managed: bool = False
     virtual: bool = False
+    sriov: bool = False
+    vfs: int | None = None
+    vf_place: tuple[int, int] | None = None
 
 
 def read_lspci(source: Source) -> Facts:
@@ -113,6 +93,7 @@ class _Reader:
         self._source = source
         self._blocks: dict[str, _Block] = {}
         self._notes: list[str] = []
+        self._physical: dict[str, str] = {}
 
     def facts(self, lines: list[Line]) -> Facts:
         block: _Block | None = None
@@ -130,7 +111,9 @@ class _Reader:
         complete = self._hang()
         found = {address: self._finished(block) for address, block in self._blocks.items()}
         devices = kept(found, (device.address for device in found.values() if matters(device)))
+        self._place_vfs()
         nics = tuple(self._nic(device) for device in devices if is_nic(device))
+        self._notes += questions(nics, devices)
         if any(device.vendor and device.device is None for device in devices):
             self._notes.append(
                 "lspci without -nn names devices only: which models they are is not known in full"
@@ -155,20 +138,20 @@ class _Reader:
         device: PciDevice
         if machine := _MACHINE.match(line.text):
             address = normalise_address(machine[1], where)
-            vendor, number = (_bracketed(machine[n]) for n in (3, 4))
-            class_code = _bracketed(machine[2]) or _named(_CLASS_NAMES, machine[2])
+            vendor, number = (bracketed(machine[n]) for n in (3, 4))
+            class_code = bracketed(machine[2]) or named(CLASS_NAMES, machine[2])
             device = PciDevice(
-                address, None, vendor or _named(_VENDOR_NAMES, machine[3]), number, class_code=class_code
+                address, None, vendor or named(VENDOR_NAMES, machine[3]), number, class_code=class_code
             )
             rest = re.findall(r'"([^"]*)"', machine[5])
             if len(rest) > 1:
                 device = replace(
-                    device, subsystem_vendor=_bracketed(rest[0]), subsystem_device=_bracketed(rest[1])
+                    device, subsystem_vendor=bracketed(rest[0]), subsystem_device=bracketed(rest[1])
                 )
             virtual = "Virtual Function" in machine[4]
         elif heading := _HEADING.match(line.text):
             address = normalise_address(heading[1], where)
-            device, virtual = _described(address, heading[2], where), "Virtual Function" in heading[2]
+            device, virtual = described(address, heading[2], where), "Virtual Function" in heading[2]
         else:
             if re.match(r"^[0-9a-f:]{2,13}\.", line.text, re.ASCII):
                 raise InputError(
@@ -200,10 +183,10 @@ class _Reader:
             self._inside(block, text, where)
         elif simple := _SIMPLE.match(text):
             block.capability = ""
-            block.device = _simple(block.device, simple[1], simple[2].strip(), where)
+            block.device = with_detail(block.device, simple[1], simple[2].strip(), where)
         elif text.startswith("\tFlags: "):
             for what, value in _FLAGGED.findall(text):
-                block.device = _simple(block.device, what, value, where)
+                block.device = with_detail(block.device, what, value, where)
         elif not text.startswith("\t "):
             block.capability = ""
 
@@ -219,25 +202,32 @@ class _Reader:
             block.device = replace(block.device, port=_PORTS.get(port[1]) if port else None)
         elif text.startswith("Access Control Services"):
             block.capability, block.acs_named = "acs", True
+        elif text.startswith("Single Root I/O Virtualization"):
+            block.capability, block.sriov = "sriov", True
         elif text.startswith("Vital Product Data"):
             block.capability, block.vpd = "vpd", True
         else:
             block.capability = "other"
             ids = re.match(r"Subsystem: (.*)$", text)
             if ids:
-                block.device = _subsystem(block.device, ids[1])
+                block.device = with_subsystem(block.device, ids[1])
 
     def _inside(self, block: _Block, text: str, where: str) -> None:
         if not text.startswith("\t\t\t"):
             block.control = text.strip().split(":", 1)[0]
         if block.capability == "express":
-            block.device = _express(block.device, block.control, text, where)
+            block.device = with_express(block.device, block.control, text, where)
         elif block.capability == "acs" and text.startswith("\t\tACS"):
             match = _ACS_LINE.match(text)
             words = match[2].split() if match else []
             if match is None or tuple(word[:-1] for word in words) != _ACS_BITS:
                 raise InputError(where, f"found {text.strip()[:60]!r}", "expected seven bits like SrcValid+")
             block.acs[match[1]] = tuple(word[:-1] for word in words if word.endswith("+"))
+        elif block.capability == "sriov":
+            if count := _VFS.search(text):
+                block.vfs = int(count[1])
+            elif place := _VF_PLACE.match(text):
+                block.vf_place = int(place[1]), int(place[2])
         elif block.capability == "vpd" and _SWITCH_MANAGEMENT in text:
             block.managed = True
 
@@ -249,7 +239,7 @@ class _Reader:
         ranges: dict[str, list[_Block]] = {}
         bare = False
         for block in self._blocks.values():
-            bus = _bus(block.device.address)
+            bus = bus_of(block.device.address)
             if short_class(block.device) == "0x0604" and block.secondary is None:
                 bare = True
             # A bridge that firmware has not numbered says 0.
@@ -261,7 +251,7 @@ class _Reader:
                     f"bridge {block.device.address} leads to bus {block.secondary:02x}, which is not below its own",
                     "give the output as lspci printed it",
                 )
-            domain = _domain(block.device.address)
+            domain = domain_of(block.device.address)
             other = bridges.setdefault((domain, block.secondary), block)
             if other is not block:
                 raise InputError(
@@ -278,7 +268,7 @@ class _Reader:
         lost = []
         reached: dict[tuple[str, int], bool] = {}
         for address, block in self._blocks.items():
-            key = _domain(address), _bus(address)
+            key = domain_of(address), bus_of(address)
             above = bridges.get(key)
             if above is not None:
                 parent: str | None = above.device.address
@@ -296,6 +286,32 @@ class _Reader:
                 f"the bridge above {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''} is not in the output"
             )
         return not lost
+
+    def _place_vfs(self) -> None:
+        """Virtual functions to the physical one that says where it has them (PCI Express Base 6.0, 9.2.1.2).
+
+        A function that has the capability itself is none.
+        """
+        by_number = {routing(address): address for address in self._blocks}
+        for address, block in self._blocks.items():
+            if block.vfs is None or block.vf_place is None or not block.vfs:
+                continue
+            domain, number = routing(address)
+            offset, stride = block.vf_place
+            for n in range(min(block.vfs, MAX_DEVICES)):
+                virtual = by_number.get((domain, number + offset + n * stride))
+                if virtual is not None and not self._blocks[virtual].sriov:
+                    self._physical[virtual] = address
+        lost = [
+            address
+            for address, block in self._blocks.items()
+            if block.virtual and is_nic(block.device) and address not in self._physical
+        ]
+        if lost:
+            self._notes.append(
+                f"{', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}: virtual by name; of which function"
+                " is not shown (lspci -nnvvv of root tells it, and a guest never does)"
+            )
 
     def _finished(self, block: _Block) -> PciDevice:
         device = block.device
@@ -317,112 +333,6 @@ class _Reader:
             link_layer="InfiniBand" if short_class(device) == INFINIBAND else "Ethernet",
             numa=device.numa,
             management=None if unseen else block.managed,
+            physical_function=self._physical.get(device.address, "" if block.sriov else None),
+            bluefield=bluefield(device),
         )
-
-
-# -- values --
-
-
-def _described(address: str, text: str, where: str) -> PciDevice:
-    """Class, vendor and device of "3D controller [0302]: NVIDIA ... [10de:2330] (rev a1)", with or without numbers."""
-    programming = _PROGRAMMING.search(text)
-    suffix = programming[1] if programming else ""
-    if _NUMBERS.match(text):
-        # lspci -n: numbers only.
-        match = re.match(r"([0-9a-f]{4}): ([0-9a-f]{4}):([0-9a-f]{4})\b", text, re.ASCII)
-        if match is None:
-            raise InputError(where, f"found {text[:60]!r}", "expected numbers like 0302: 10de:2330")
-        return PciDevice(address, None, f"0x{match[2]}", f"0x{match[3]}", class_code=f"0x{match[1]}{suffix}")
-    split = _CLASS.match(text)
-    if split is None:
-        raise InputError(
-            where, f"found {text[:60]!r}", "expected a class and a name, like 3D controller: NVIDIA ..."
-        )
-    number = split[2] or _CLASS_NAMES.get(split[1])
-    class_code = None if number is None else f"0x{number}{suffix}"
-    pairs = _IDS.findall(split[3])
-    if pairs:
-        return PciDevice(address, None, f"0x{pairs[-1][0]}", f"0x{pairs[-1][1]}", class_code=class_code)
-    vendor, device = _by_name(split[3])
-    return PciDevice(address, None, vendor, device, class_code=class_code)
-
-
-def _by_name(text: str) -> tuple[str | None, str | None]:
-    for vendor, number in _VENDOR_NAMES.items():
-        if text.startswith(f"{vendor} "):
-            unnamed = _UNNAMED.match(text[len(vendor) + 1 :])
-            return f"0x{number}", f"0x{unnamed[1]}" if unnamed else None
-    return None, None
-
-
-def _named(names: dict[str, str], text: str) -> str | None:
-    number = names.get(re.sub(r" \[[0-9a-f]{4}\]$", "", text))
-    return None if number is None else f"0x{number}"
-
-
-def _bracketed(text: str) -> str | None:
-    match = _BRACKETED.search(text)
-    return f"0x{match[1]}" if match else None
-
-
-def _subsystem(device: PciDevice, text: str) -> PciDevice:
-    pairs = _IDS.findall(text)
-    if pairs:
-        return replace(device, subsystem_vendor=f"0x{pairs[-1][0]}", subsystem_device=f"0x{pairs[-1][1]}")
-    vendor, number = _by_name(text)
-    return replace(device, subsystem_vendor=vendor, subsystem_device=number)
-
-
-def _simple(device: PciDevice, what: str, value: str, where: str) -> PciDevice:
-    if what == "Subsystem":
-        return _subsystem(device, value)
-    if what == "Kernel driver in use":
-        return replace(device, driver=name(value, where))
-    if what == "Physical Slot":
-        return replace(device, slot=value[:64] or None)
-    if not re.fullmatch(r"-?\d{1,4}", value, re.ASCII) or int(value) < -1:
-        raise InputError(where, f"{what} {value[:20]!r}", "expected a number")
-    number = None if value == "-1" else int(value)
-    return replace(device, numa=number) if what == "NUMA node" else replace(device, iommu_group=number)
-
-
-def _express(device: PciDevice, control: str, text: str, where: str) -> PciDevice:
-    """What one line of the Express capability adds. LnkCap2, LnkSta2 and DevCap are other registers."""
-    link = device.link
-    if control == "LnkCap" and text.startswith("\t\tLnkCap:"):
-        speed, width = _speed_and_width(_LNKCAP.match(text), text, where)
-        return replace(device, link=some_link(link.speed, link.width, speed, width))
-    if control == "LnkSta" and text.startswith("\t\tLnkSta:"):
-        speed, width = _speed_and_width(_LNKSTA.match(text), text, where)
-        return replace(device, link=some_link(speed, width, link.max_speed, link.max_width))
-    if control == "DevCtl":
-        if sizes := _SIZES.match(text):
-            payload, request = int(sizes[1]), int(sizes[2])
-            if not {payload, request} <= {128, 256, 512, 1024, 2048, 4096}:
-                raise InputError(where, f"found {text.strip()!r}", "expected sizes of 128 to 4096 bytes")
-            return replace(device, mps=payload, mrrs=request)
-        if relaxed := _RELAXED.match(text):
-            return replace(device, relaxed_ordering=relaxed[1] == "+")
-    return device
-
-
-def _speed_and_width(match: re.Match[str] | None, text: str, where: str) -> tuple[float | None, int | None]:
-    if match is None:
-        raise InputError(where, f"found {text.strip()[:80]!r}", "expected Speed 32GT/s, Width x16")
-    width = int(match[3])
-    # 0 and 63: no link, and all ones from a function that fell off the bus.
-    if width not in {0, 63, *WIDTHS} or (
-        match[1] and (match[1].count(".") > 1 or float(match[1]) not in SPEEDS)
-    ):
-        raise InputError(
-            where, f"found {text.strip()[:80]!r}", "expected a PCIe speed and a width of 1 to 32 lanes"
-        )
-    return float(match[1]) if match[1] else None, width if width in WIDTHS else None
-
-
-def _domain(address: str) -> str:
-    return address.partition(":")[0]
-
-
-def _bus(address: str) -> int:
-    return int(address.split(":")[1], 16)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from railwright.node.discover.questions import questions
 from railwright.node.model import (
     Claim,
     Conflict,
@@ -47,6 +48,7 @@ _RANK = (
     "nvlink",
     "dmidecode",
     "mlnx_qos",
+    "mlxconfig",
 )
 # What NCCL and nvidia-smi call the maximum is what both ends of a link have in common.
 _COMMON_MAXIMUM = ("nccl-xml", "nvidia-smi-q")
@@ -84,7 +86,14 @@ def merge(witnessed: Sequence[Witnessed]) -> Facts:
                 "give the captures of one machine, taken at one time",
             )
         merged.add(entry)
-    return merged.facts
+    return _asked_again(merged.facts, witnessed)
+
+
+def _asked_again(merged: Facts, witnessed: Sequence[Witnessed]) -> Facts:
+    """The facts with the questions that are open now: one witness may have answered those of another."""
+    asked = {text for entry in witnessed for text in questions(entry.facts.nics, entry.facts.pci)}
+    kept = [note for note in merged.notes if not any(note.endswith(text) for text in asked)]
+    return replace(merged, notes=(*kept, *questions(merged.nics, merged.pci)))
 
 
 def _refuse(merged: Facts, other: Facts) -> NoReturn:
@@ -151,6 +160,7 @@ class _Merged:
             gpus=self._gpus(facts, other, gpus, entry.nvlinks),
             nics=self._nics(facts, other, nics),
             paths=self._paths(facts, other, {**gpus, **nics}),
+            p2p=self._p2p(facts, other, gpus),
             irqs=self._irqs(facts, other),
             files=facts.files or other.files,
             units=facts.units or other.units,
@@ -347,6 +357,17 @@ class _Merged:
             if known is not None:
                 self._compare(f"{known.a}-{known.b}", known.level, path.level, _equal)
         return facts.paths
+
+    def _p2p(self, facts: Facts, other: Facts, names: dict[str, str]) -> Any:
+        table = {(pair.a, pair.b, pair.capability): pair for pair in facts.p2p}
+        for pair in other.p2p:
+            a, b = names.get(pair.a, pair.a), names.get(pair.b, pair.b)
+            known = table.setdefault((a, b, pair.capability), replace(pair, a=a, b=b))
+            if known.status != pair.status:
+                self._compare(f"p2p[{a}-{b}]", known.status, pair.status, _equal)
+        if other.p2p and not facts.p2p:
+            self._sources["p2p"] = self._witness
+        return tuple(table.values())
 
     # -- GPUs --
 

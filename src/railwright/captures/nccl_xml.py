@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from railwright.node.discover.questions import bluefield, questions
 from railwright.node.model import (
     C2c,
     Cpus,
@@ -324,6 +325,7 @@ class _Reader:
                 # The socket transport writes its own index there.
                 sys_image_guid=attributes.guid("guid") if port != 0 else None,
                 gdr=attributes.flag("gdr"),
+                bluefield=bluefield(place.pci),
             )
             self._found.nics.append((net.line, found))
 
@@ -351,6 +353,7 @@ class _Reader:
         doubted = {node.id for node in found.numa} - {node.id for node in numa}
         gpus = tuple(replace(gpu, cpus=None) if gpu.numa in doubted else gpu for gpu in self._gpus())
         nics = self._nics()
+        found.notes += questions(nics, found.pci)
         if not gpus and not nics and not any(device.class_code for device in found.pci):
             found.notes.append("the file names neither GPUs nor NICs: its PCI functions have no class")
         for tag, count in sorted(found.ignored.items()):
@@ -430,7 +433,9 @@ class _Reader:
                 "skeleton: NIC speeds are not in the file; NICs told by PCI class and called by their address"
             )
         leaves.sort(key=lambda leaf: sort_key(leaf.address))
-        return tuple(Nic(leaf.address, leaf.address, numa=leaf.numa) for leaf in leaves)
+        return tuple(
+            Nic(leaf.address, leaf.address, numa=leaf.numa, bluefield=bluefield(leaf)) for leaf in leaves
+        )
 
 
 def _spare_addresses() -> Iterator[str]:

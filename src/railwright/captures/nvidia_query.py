@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from railwright.node.model import Facts, Gpu, Host, InputError, PciDevice, normalise_address, sort_key
+from railwright.node.discover.nvidia_smi import fabric_of
+from railwright.node.model import Fabric, Facts, Gpu, Host, InputError, PciDevice, normalise_address, sort_key
 
 from .fields import GENERATIONS, WIDTHS, facts_of, lines_of, refuse_crowd, some_link, uuid, whole
 from .source import Source
@@ -27,8 +28,12 @@ _UNKNOWN = (
     "[GPU requires reset]",
 )
 
+# Architectures of which all data centre GPUs have one compute capability (CUDA C++ Programming Guide, table 27).
+_ONE_CAPABILITY = {"Volta": 70, "Hopper": 90}
 # What is read of a GPU: its place in the XML and in the text.
 _PLACES = {
+    "minor": ("minor_number", "Minor Number"),
+    "architecture": ("product_architecture", "Product Architecture"),
     "bus": ("pci/pci_bus_id", "PCI/Bus Id"),
     "model": ("product_name", "Product Name"),
     "uuid": ("uuid", "GPU UUID"),
@@ -49,6 +54,9 @@ _PLACES = {
     "max_width": ("pci/pci_gpu_link_info/link_widths/max_link_width", "PCI/GPU Link Info/Link Width/Max"),
     "mig": ("mig_mode/current_mig", "MIG Mode/Current"),
     "fabric": ("fabric/state", "Fabric/State"),
+    "fabric_status": ("fabric/status", "Fabric/Status"),
+    "clique": ("fabric/cliqueId", "Fabric/CliqueId"),
+    "cluster": ("fabric/clusterUuid", "Fabric/ClusterUUID"),
     "virtual": ("gpu_virtualization_mode/virtualization_mode", "GPU Virtualization Mode/Virtualization Mode"),
 }
 
@@ -80,16 +88,23 @@ def read_nvidia_query(source: Source) -> Facts:
         devices[device.address] = device
         refuse_crowd(len(devices), "GPUs", entry.where)
         gpus.append(
-            Gpu("", 0, device.address, model=_known(entry.value("model")), uuid=uuid(entry.value("uuid")))
+            Gpu(
+                "",
+                0,
+                device.address,
+                model=_known(entry.value("model")),
+                uuid=uuid(entry.value("uuid")),
+                sm=_ONE_CAPABILITY.get(entry.value("architecture")),
+                fabric=_fabric(entry),
+                minor=_minor(entry),
+                mig={"Enabled": True, "Disabled": False}.get(entry.value("mig")),
+            )
         )
     gpus.sort(key=lambda gpu: sort_key(gpu.address or ""))
     known = [gpu.uuid for gpu in gpus if gpu.uuid is not None]
     if len(set(known)) < len(known):
         raise InputError(source.name, "two GPUs have one UUID", "give the output as nvidia-smi printed it")
-    gpus = [
-        Gpu(f"GPU{index}", index, gpu.address, model=gpu.model, uuid=gpu.uuid)
-        for index, gpu in enumerate(gpus)
-    ]
+    gpus = [replace(gpu, name=f"GPU{index}", index=index) for index, gpu in enumerate(gpus)]
     for entry in entries:
         notes += _notes(entry)
     if stated not in {None, len(gpus)}:
@@ -177,6 +192,16 @@ def _known(text: str) -> str | None:
     return None if text in _UNKNOWN else text
 
 
+def _minor(entry: _Entry) -> int | None:
+    text = _known(entry.value("minor"))
+    return None if text is None else whole(text, 0, 255, f"{entry.where}: minor number")
+
+
+def _fabric(entry: _Entry) -> Fabric | None:
+    said = [entry.value(what) for what in ("fabric", "fabric_status", "clique", "cluster")]
+    return fabric_of(said[0], said[1], said[2], said[3], f"{entry.where}: fabric")
+
+
 def _device(entry: _Entry) -> PciDevice:
     bus = entry.value("bus") or entry.heading
     address = normalise_address(bus, entry.where)
@@ -236,7 +261,7 @@ def _generation(entry: _Entry, what: str) -> float | None:
     text = _known(entry.value(what))
     if text is None:
         return None
-    if not text.isdecimal() or int(text) not in {0, *GENERATIONS}:
+    if not re.fullmatch(r"[0-9]", text) or int(text) not in {0, *GENERATIONS}:
         raise InputError(f"{entry.where}: PCIe generation", f"found {text[:20]!r}", "expected 1 to 6")
     return GENERATIONS.get(int(text))
 
@@ -256,8 +281,6 @@ def _notes(entry: _Entry) -> list[str]:
     notes = []
     if entry.value("mig") == "Enabled":
         notes.append(f"{address}: MIG is on")
-    if _known(entry.value("fabric")) not in {None, "Completed"}:
-        notes.append(f"{address}: the NVLink fabric is in state {entry.value('fabric')[:40]}")
     if entry.value("virtual") not in {"", "N/A", "None"}:
         notes.append(
             f"{address}: virtualization mode {entry.value('virtual')[:40]}: this is a virtual machine or its host"

@@ -6,6 +6,7 @@ It tells distances in words and, for GPUs, CPU and NUMA affinity; it shows no PC
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import combinations
 
 from railwright.node.model import (
@@ -25,7 +26,8 @@ from railwright.node.model import (
 from railwright.node.model.facts import SCHEMA
 
 from .cpusets import disjoint
-from .smi_table import Table, read_table
+from .p2p import read_p2p
+from .smi_table import Table, read_tables
 from .source import Source
 
 _GPU = re.compile(r"GPU(\d+)", re.ASCII)
@@ -34,8 +36,27 @@ _ONE_NODE = ("PIX", "PXB", "PHB", "NODE")
 
 
 def read_nvidia_smi(source: Source) -> Facts:
-    """Facts of one machine from its matrix. GPU indices are nvidia-smi's. Raises InputError with file and line."""
-    return _Matrix(source, read_table(source)).facts()
+    """Facts of one machine from its matrix, and from tables of P2P states. GPU indices are nvidia-smi's.
+
+    Raises InputError with file and line.
+    """
+    matrix, states = read_tables(source)
+    p2p, notes = read_p2p(source, states)
+    if matrix is not None:
+        facts = _Matrix(source, matrix).facts()
+    else:
+        names = sorted(
+            {name for table in states for name in table.columns if _GPU.fullmatch(name)}, key=_index
+        )
+        facts = Facts(
+            schema=SCHEMA,
+            witnesses=(Witness("nvidia-smi", source.name),),
+            gpus=tuple(Gpu(name, _index(name)) for name in names),
+        )
+    whole = facts.complete and len(p2p) == sum(
+        len(table.columns) * (len(table.columns) - 1) for table in states
+    )
+    return replace(facts, p2p=p2p, complete=whole, notes=(*facts.notes, *notes))
 
 
 class _Matrix:
@@ -117,7 +138,7 @@ class _Matrix:
 
     def _rdma(self, name: str) -> str | None:
         """The RDMA device: older drivers name the column after it, newer ones number NICs and print a legend."""
-        return self._table.legend.get(name) if re.fullmatch(r"NIC\d+", name) else name
+        return self._table.legend.get(name) if re.fullmatch(r"NIC[0-9]+", name) else name
 
     # -- affinity --
 
@@ -132,7 +153,7 @@ class _Matrix:
         value = self._tail(name, "CPU Affinity")
         if value is None:
             return None
-        if re.fullmatch(r"\d+(?:,\d+){5}", value):
+        if re.fullmatch(r"[0-9]+(?:,[0-9]+){5}", value):
             self._short_lists.setdefault(value, []).append(name)
         return format_cpulist(parse_cpulist(value, self._where(name, "CPU Affinity")))
 

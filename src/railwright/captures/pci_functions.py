@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from railwright.node.discover.pci import MELLANOX, is_gpu, is_nvswitch
+from railwright.node.discover.pci import MELLANOX, is_gpu, is_nic, is_nvswitch
 from railwright.node.model import Gpu, PciDevice, Root, sort_key
 
 # PCI-SIG's PCI Code and ID Assignment Specification, without the programming interface.
-ETHERNET, INFINIBAND, NVME, DMA = "0x0200", "0x0207", "0x0108", "0x0801"
+INFINIBAND, NVME, DMA = "0x0207", "0x0108", "0x0801"
 
 
 def short_class(device: PciDevice) -> str:
     """Class and subclass, without the programming interface."""
     return (device.class_code or "")[:6]
-
-
-def is_nic(device: PciDevice) -> bool:
-    return short_class(device) in {ETHERNET, INFINIBAND}
 
 
 def matters(device: PciDevice) -> bool:

@@ -20,7 +20,7 @@ _VERBOSE = re.compile(
     r"^(\S+) (\S+) \((\S+) - ([^()]{0,64})\) (.{0,200}?) ?fw (\S+) port (\d+) \((\w+) *\) ==> (\S+) \((\w+)\)$",
     re.ASCII,
 )
-_ARROW = re.compile(r" port \d+ .{0,200}==>")
+_ARROW = re.compile(r" port \d+ .{0,200}==>", re.ASCII)
 _INTERFACE = {"Up": "active", "Down": "down"}
 _PORT = re.compile(r"^Infiniband device '([^']*)' port (\d+) status:$", re.ASCII)
 _FIELD = re.compile(r"^\s+([A-Za-z_ ]{2,24}):\s+(\S.*)$", re.ASCII)
@@ -255,6 +255,6 @@ def _unique(nics: Iterable[Nic], source: Source) -> tuple[Nic, ...]:
 
 
 def _order(nic: Nic) -> tuple[bool, tuple[int, ...], list[tuple[int, str]]]:
-    parts = re.findall(r"\d+|\D+", nic.name)
-    words = [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+    parts = re.findall(r"[0-9]+|[^0-9]+", nic.name)
+    words = [(int(part), "") if part[0] in "0123456789" else (-1, part) for part in parts]
     return nic.address is None, sort_key(nic.address) if nic.address else (), words

@@ -18,6 +18,7 @@ from .lscpu import read_lscpu
 from .lspci import read_lspci
 from .merge import Witnessed, merge
 from .mlnx_qos import read_mlnx_qos
+from .mlxconfig import read_mlxconfig
 from .nccl_xml import read_nccl_xml
 from .nvidia_query import read_nvidia_query
 from .nvidia_smi import read_nvidia_smi
@@ -43,6 +44,7 @@ _READERS: dict[str, Callable[[Source], Facts]] = {
     "ibstatus": read_ibstatus,
     "show_gids": read_show_gids,
     "mlnx_qos": read_mlnx_qos,
+    "mlxconfig": read_mlxconfig,
     "interrupts": read_interrupts,
     "lscpu": read_lscpu,
     "dmidecode": read_dmidecode,

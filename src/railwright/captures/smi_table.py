@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from railwright.node.model import InputError, format_cpulist
+from railwright.node.model.soundness import P2P_STATES
 
 from .source import Source
 from .terminal import Line, plain_lines
@@ -30,7 +31,8 @@ _WORD_AND_TAIL = re.compile(r"(?P<word>[A-Z]{1,4})(?P<tail>\d[\d,-]*|N/A)", re.A
 _TAIL = re.compile(r"\d[\d,-]*|N/A", re.ASCII)
 _UNKNOWN = ("", "N/A", "-1")
 # `topo -p2p` has the same shape; its words are states, not distances.
-_P2P = frozenset({"OK", "CNS", "GNS", "TNS", "NS", "DR", "U"})
+_P2P = frozenset(P2P_STATES)
+_ASKED = re.compile(r"\s-p2p[ =]?([rwnap])\b", re.ASCII)
 
 _LABELS = re.compile(r"CPU[ ]+Affinity|NUMA[ ]+Affinity|GPU[ ]+NUMA[ ]+ID")
 _GPU = re.compile(r"GPU(?:0|[1-9]\d{0,3})", re.ASCII)
@@ -62,7 +64,8 @@ class Row:
 class Table:
     """One matrix: columns in the header's order, rows by name, legend (NIC name to RDMA device), repairs by line.
 
-    lines: the rows as they stand, before they are read. p2p: rows of states (`topo -p2p`) stand below the header.
+    lines: the rows as they stand, before they are read. states: rows of states (`topo -p2p`) below the header, with
+    their lines; asked: the letter after -p2p, where the command stands above.
     """
 
     line: int
@@ -72,7 +75,8 @@ class Table:
     rows: dict[str, Row] = field(default_factory=dict)
     legend: dict[str, str] = field(default_factory=dict)
     repairs: dict[str, list[int]] = field(default_factory=dict)
-    p2p: bool = False
+    states: dict[str, tuple[int, list[str]]] = field(default_factory=dict)
+    asked: str | None = None
 
     def __post_init__(self) -> None:
         self._names = frozenset(self.columns)
@@ -92,11 +96,15 @@ class Table:
         ]
 
 
-def read_table(source: Source) -> Table:
-    """The one matrix of this paste. Raises InputError with file and line when there is none, or more than one."""
+def read_tables(source: Source) -> tuple[Table | None, list[Table]]:
+    """The one matrix of this paste, if any, and its tables of P2P states.
+
+    Raises InputError with file and line when there is neither, or more than one matrix.
+    """
     tables = list(_tables(source))
     matrices = [table for table in tables if table.rows]
-    if not matrices:
+    states = [table for table in tables if table.states]
+    if not matrices and not states:
         _refuse_none(source, tables)
     if len(matrices) > 1:
         raise InputError(
@@ -104,17 +112,10 @@ def read_table(source: Source) -> Table:
             f"a second matrix; the first begins on line {matrices[0].line}",
             "give one machine at a time",
         )
-    return matrices[0]
+    return matrices[0] if matrices else None, states
 
 
 def _refuse_none(source: Source, tables: list[Table]) -> None:
-    for table in tables:
-        if table.p2p:
-            raise InputError(
-                source.at(table.line),
-                "is a P2P matrix (nvidia-smi topo -p2p), which does not tell distances",
-                "give the output of `nvidia-smi topo -m`",
-            )
     if tables:
         raise InputError(
             source.at(tables[0].line),
@@ -134,12 +135,17 @@ def _tables(source: Source) -> Iterator[Table]:
         raise InputError(source.name, f"holds more than {MAX_LINES} lines", "keep the matrix and its legend")
     table: Table | None = None
     stray: Line | None = None
+    asked: str | None = None
     for line in plain_lines(source.text):
         header = _header(source, line)
         if header is not None:
             if table is not None:
                 yield _closed(source, table)
+            header.asked = asked
             table = header
+            asked = None
+        elif command := _ASKED.search(line.text):
+            asked = command[1]
         elif table is not None:
             _add(source, table, line)
         elif stray is None and _STRAY.match(line.text):
@@ -176,7 +182,9 @@ def _header(source: Source, line: Line) -> Table | None:
     columns = names[first:]
     if not label and len(columns) < 2:
         return None
-    if not all(_DEVICE.fullmatch(name) and re.search(r"\d", name) and not _level(name) for name in columns):
+    if not all(
+        _DEVICE.fullmatch(name) and re.search(r"[0-9]", name) and not _level(name) for name in columns
+    ):
         return None
     labels = tuple(" ".join(found.split()) for found in _LABELS.findall(line.text))
     if len(columns) > MAX_COLUMNS:
@@ -202,7 +210,7 @@ def _split_name(name: str, repairs: list[str]) -> list[str]:
         repairs.append(f"the header says {name}; read as one column for each")
         return [f"{span['stem']}{number}" for number in range(int(span["first"]), int(span["last"]) + 1)]
     if _GLUED_NAMES.fullmatch(name):
-        parts = re.findall(r"(?:GPU|NIC)\d+", name)
+        parts = re.findall(r"(?:GPU|NIC)[0-9]+", name)
         repairs.append(f"{name} in the header read as {' '.join(parts)} (a tab was lost)")
         return parts
     return [name]
@@ -224,8 +232,14 @@ def _add(source: Source, table: Table, line: Line) -> None:
         return
     name, rest = start
     cells = _cells(rest)
-    if all(cell in _P2P or cell == "X" for cell in cells if cell) and any(cell in _P2P for cell in cells):
-        table.p2p = True
+    if _states(cells):
+        if name in table.states:
+            raise InputError(
+                source.at(line.number),
+                f"a second row {name} of P2P states; the first is on line {table.states[name][0]}",
+                "give the line with GPU0 GPU1 ... above each table",
+            )
+        table.states[name] = line.number, [cell for cell in cells if cell]
         return
     if not _looks_like_row(cells):
         return
@@ -249,12 +263,22 @@ def _row_start(table: Table, line: Line) -> tuple[str, str] | None:
 
 def _cells(rest: str) -> list[str]:
     """The cells after the name. Between tabs a cell may be blank; a page may have made some tabs into spaces."""
-    rest = re.sub(r"(?<=\d), +(?=\d)", ",", rest)
+    rest = re.sub(r"(?<=[0-9]), +(?=[0-9])", ",", rest)
     before, tab, after = rest.partition("\t")
     cells = before.split()
     for cell in after.split("\t") if tab else ():
         cells.extend(cell.split() or [""])
     return cells
+
+
+def _states(cells: list[str]) -> bool:
+    """Whether this is a row of P2P states. One word alone may be a tool's verdict on the GPU."""
+    words = [cell for cell in cells if cell]
+    return (
+        all(word in _P2P or word == "X" for word in words)
+        and any(word in _P2P for word in words)
+        and (len(words) > 1 or "X" in words)
+    )
 
 
 def _looks_like_row(cells: list[str]) -> bool:
@@ -405,7 +429,7 @@ class _RowReader:
                 "a distance stands after the columns of the header",
                 "copy the header and the rows again",
             )
-        if not cells or (len(cells) < len(labels) and cells[0].isdecimal()):
+        if not cells or (len(cells) < len(labels) and re.fullmatch(r"[0-9]+", cells[0])):
             # "0" alone may be the CPU list or the NUMA node.
             return {}
         if "" in cells:
@@ -425,7 +449,7 @@ def _refuse_stray(source: Source, table: Table, line: Line) -> None:
     words = line.text.split()
     if (
         len(words) > 2
-        and re.fullmatch(r"(?:GPU|NIC)\d+", words[0])
+        and re.fullmatch(r"(?:GPU|NIC)[0-9]+", words[0])
         and all(_level(word) for word in words[1:3])
     ):
         raise InputError(

@@ -10,8 +10,9 @@ from typing import BinaryIO
 
 from railwright.node.model import InputError
 
-# Facts of a large machine with all their GIDs and interrupts stay far below; more is no capture of one machine.
-MAX_BYTES = 32 * 1024 * 1024
+# Facts of a large machine with all their GIDs, interrupts and tools' outputs stay far below; more is no capture of one
+# machine. One character outside ASCII makes Python hold four bytes for each.
+MAX_BYTES = 16 * 1024 * 1024
 # A topology file or a matrix is below 100 KB; a log around it may be longer.
 MAX_CHARACTERS = 4 * 1024 * 1024
 
@@ -54,7 +55,7 @@ class Source:
 def load(path: Path) -> Source:
     """The text of a file, or of stdin for "-".
 
-    Raises InputError when it cannot be read, is larger than 32 MiB, is empty, or is no text.
+    Raises InputError when it cannot be read, is larger than 16 MiB, is empty, or is no text.
     """
     if str(path) == "-":
         return decode("stdin", sys.stdin.buffer.read(MAX_BYTES + 1))
@@ -93,7 +94,7 @@ def decode(name: str, data: bytes) -> Source:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise InputError(f"{name}:{line}", "holds a NUL byte, so it is no text", "give a capture as text")
-    if not text.strip():
+    if not text or text.isspace():
         raise InputError(name, "is empty", "give a capture of a machine")
     return Source(name, text)
 

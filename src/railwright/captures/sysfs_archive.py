@@ -38,9 +38,18 @@ _XZ_MEMORY = 80 * 1024 * 1024
 _TOPS = ("sys", "proc", "etc")
 # Folders of /sys and /proc that no reader looks into, and that make most of a tree.
 _LEFT_OUT = re.compile(
-    r"/(?:memory\d+|cpuidle|cpufreq|power|hugepages|microcode|thermal_throttle|counters|hw_counters|firmware_node"
+    r"/(?:memory[0-9]+|cpuidle|cpufreq|power|hugepages|microcode|thermal_throttle|counters|hw_counters|firmware_node"
     r"|statistics|queues)(?:/|$)"
 )
+# GNU's long names and links, Solaris's and POSIX's extended headers: a path has at most 4096 bytes (PATH_MAX).
+_HEADERS = (
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+)
+MAX_HEADER = 64 * 1024
 _HOPS = 40
 _DEPTH = 40
 
@@ -75,6 +84,17 @@ def read_sysfs_archive(path: Path) -> Facts:
         )
     facts = discover(_Archived(path, kept))
     return replace(facts, witnesses=(Witness("sysfs", str(path)),))
+
+
+class BoundedHeader(tarfile.TarInfo):
+    """A member whose long names and pax headers, which tarfile reads whole, are of a bearable size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> BoundedHeader:
+        info = super().frombuf(buf, encoding, errors)
+        if info.type in _HEADERS and info.size > MAX_HEADER:
+            raise tarfile.ReadError(f"a name or header of {info.size} bytes")
+        return info
 
 
 class _Unpacked:
@@ -146,8 +166,10 @@ class _Unpacked:
 
 def _gather(where: str, stream: _Unpacked, kept: _Kept) -> None:
     try:
-        with tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|") as archive:
+        with tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|", tarinfo=BoundedHeader) as archive:
             for count, member in enumerate(archive):
+                # It remembers every member that it has given.
+                archive.members = []  # type: ignore[attr-defined]
                 if count >= MAX_MEMBERS:
                     raise InputError(
                         where, f"holds more than {MAX_MEMBERS} members", "pack sys and proc of one machine"

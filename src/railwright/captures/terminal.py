@@ -13,7 +13,8 @@ _CONTROL = re.compile(
 _SPACES = dict.fromkeys(map(ord, "\u00a0\u2007\u202f\u3000"), " ") | dict.fromkeys(
     map(ord, "\u200b\ufeff"), None
 )
-_QUOTE = re.compile(r"^(?:\s*>\s)+")
+# Bounded: without that a hostile line of two million marks would fill memory.
+_QUOTE = re.compile(r"^(?:\s{0,8}>\s){1,16}")
 _RULE = re.compile(r"^[\s|:+-]*$")
 
 

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..node.discover.tools import TIMEOUT_SECONDS, TOOLS, run_tool
+from ..node.discover.tools import NEIGHBOURS, OUTPUT_BYTES, TIMEOUT_SECONDS, TOOLS, run_tool
 from ..node.model import Facts, Tool
 from .text import TextRedactor
 
 # For all of them together: with the reading of /sys the whole stays below 30 seconds.
 BUDGET_SECONDS = 22.0
+# And this much of what they say: lspci and nvidia-smi -q of a large machine have 1 MB each.
+BUDGET_BYTES = 16 * 1024 * 1024
 _STOPPED = 124
 _MORE = (
     ("ibdev2netdev", ("ibdev2netdev",)),
@@ -72,11 +74,11 @@ _SMI_PLAIN = re.compile(
 )
 
 
-def ask(facts: Facts, budget: float = BUDGET_SECONDS) -> tuple[Tool, ...]:
+def ask(facts: Facts, budget: float = BUDGET_SECONDS, room: int = BUDGET_BYTES) -> tuple[Tool, ...]:
     """What the tools of this machine say, one after the other. None of them changes anything.
 
-    nvidia-smi is asked only where the driver is loaded: it would load it. Once `budget` seconds are spent, the tools
-    that are left are not started (code 124, no output).
+    nvidia-smi is asked only where the driver is loaded: it would load it. Once `budget` seconds or `room` bytes are
+    spent, the tools that are left are not started (code 124, no output).
     """
     deadline = time.monotonic() + budget
     answers = []
@@ -84,7 +86,10 @@ def ask(facts: Facts, budget: float = BUDGET_SECONDS) -> tuple[Tool, ...]:
         if argv[0] == "nvidia-smi" and facts.host.driver is None:
             continue
         left = min(TIMEOUT_SECONDS, deadline - time.monotonic())
-        answers.append(run_tool(name, argv, left) if left > 0 else Tool(name, tuple(argv), _STOPPED, ""))
+        size = min(OUTPUT_BYTES, room)
+        started = left > 0 and size > 0
+        answers.append(run_tool(name, argv, left, size) if started else Tool(name, tuple(argv), _STOPPED, ""))
+        room -= len(answers[-1].output.encode("utf-8", "backslashreplace"))
     return tuple(answers)
 
 
@@ -143,16 +148,25 @@ def _smi_line(line: str, redactor: TextRedactor) -> str:
     return f"{match[1]}{redactor.text(match[2])}{match[3]}: {said}"
 
 
+def _neighbours(_output: str, _redactor: TextRedactor) -> str:
+    """`lldpcli`: names, places and descriptions that people gave to their switches. Nothing of it may leave."""
+    return ""
+
+
 _OUTPUTS: dict[str, Callable[[str, TextRedactor], str]] = {
     "lspci": _lspci,
     "ip-link": _links,
+    NEIGHBOURS: _neighbours,
     "nvidia-smi-full": _smi,
 }
 
 
 def unanswered(tools: Sequence[Tool]) -> tuple[str, ...]:
     """Tools that did not answer well, each with the reason."""
-    reasons = {None: "not installed", _STOPPED: "stopped, or not started, for its time"}
+    reasons = {
+        None: "not installed",
+        _STOPPED: "stopped, or not started, for its time or the size of its output",
+    }
     return tuple(
         f"{tool.name}: {reasons.get(tool.code, f'ended with code {tool.code}')}"
         for tool in tools

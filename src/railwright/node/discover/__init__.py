@@ -24,6 +24,7 @@ from .net import read_nics
 from .nvidia_smi import with_nvidia_smi
 from .pci import gpus as read_gpus
 from .pci import read_pci
+from .questions import questions
 from .routes import read_routes
 from .tools import read_units, run_tools
 from .tree import Tree
@@ -48,9 +49,9 @@ def discover(
     """Facts of the machine below `root` ("/" is this one; a Tree serves as it is).
 
     watch: absolute paths of files whose digest, mode and owner are wanted. units: systemd units besides irqbalance's.
-    sysctls: keys besides SYSCTLS, a policy's say. tools: whether to run lspci, nvidia-smi, systemctl and ip, and keep
-    what they say. units and tools are answered for "/" only. Raises InputError, naming the file, for what no kernel
-    writes and for a tree that is no machine.
+    sysctls: keys besides SYSCTLS, a policy's say. tools: whether to run lspci, nvidia-smi, systemctl and ip, and for
+    ports of an Ethernet fabric lldpcli, dcb and ethtool, and keep what they say. units and tools are answered for "/"
+    only. Raises InputError, naming the file, for what no kernel writes and for a tree that is no machine.
     """
     tree = root if isinstance(root, Tree) else Tree(root)
     if not tree.is_folder("sys/devices/system/cpu"):
@@ -66,8 +67,9 @@ def discover(
     nics, notes = read_nics(tree, pci, read_routes(tree))
     gpus = read_gpus(tree, pci)
     with_irqs = frozenset({gpu.address or "" for gpu in gpus} | {nic.address or "" for nic in nics})
-    outputs = run_tools() if tools and tree.live else ()
+    outputs = run_tools(nics) if tools and tree.live else ()
     gpus, conflicts = with_nvidia_smi(gpus, outputs)
+    notes = (*notes, *questions(nics, pci.devices))
     if not pci.seen:
         notes = (
             *notes,

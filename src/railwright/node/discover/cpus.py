@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Optional
 
 from ..model import Core, Cpus, InputError, NumaNode, format_cpulist, parse_cpulist
-from .tree import Tree
+from .tree import Tree, each_line
 
 _CPUS = "sys/devices/system/cpu"
 _NODES = "sys/devices/system/node"
 # 512 CPUs with the flags of 2025 are about 1 MiB.
 _CPUINFO_BYTES = 32 * 1024 * 1024
-_CPU_FOLDER = re.compile(r"^cpu(\d+)$")
-_NODE_FOLDER = re.compile(r"^node(\d+)$")
-_MEMORY = re.compile(r"^Node \d+ MemTotal:\s+(\d+) kB$", re.MULTILINE)
+# A kernel has some forty (arch/*/kernel/cpu/proc.c).
+_MOST_FIELDS = 500
+_CPU_FOLDER = re.compile(r"cpu([0-9]{1,5})")
+_NODE_FOLDER = re.compile(r"node([0-9]{1,4})")
+# Slowest first (arch/x86/events/intel/core.c).
+_UNITS = ("cpu_lowpower", "cpu_atom", "cpu_core")
+_PROCESSOR = re.compile(r"^processor\s*: (\d{1,5})$", re.MULTILINE | re.ASCII)
+_CPU_PART = re.compile(r"^CPU part\s*: (0x[0-9a-f]{1,8})$", re.MULTILINE | re.ASCII)
+_NUMBER = re.compile(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,9}")
+_DISTANCE = re.compile(r"[0-9]{1,9}")
+_MEMORY = re.compile(r"^Node \d+ MemTotal:\s+(\d{1,15}) kB$", re.MULTILINE | re.ASCII)
 
 
 def read_cpuinfo(tree: Tree) -> dict[str, str]:
     """The first value of each field of proc/cpuinfo. Raises InputError where a kernel's file is not there."""
     text = tree.require("proc/cpuinfo", "the processors, as a Linux kernel lists them", _CPUINFO_BYTES)
     fields: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in each_line(text):
         name, colon, value = line.partition(":")
         if colon:
             fields.setdefault(name.strip(), value.strip())
+            if len(fields) > _MOST_FIELDS:
+                raise InputError(
+                    tree.where("proc/cpuinfo"),
+                    f"holds more than {_MOST_FIELDS} fields",
+                    "expected a kernel's file",
+                )
     if not fields:
         raise InputError(tree.where("proc/cpuinfo"), "holds no field", "expected lines like 'processor : 0'")
     return fields
@@ -46,14 +61,14 @@ def read_cpus(
         offline=tree.cpulist(f"{_CPUS}/offline"),
         isolated=tree.cpulist(f"{_CPUS}/isolated"),
         allowed=allowed,
-        cores=_cores(tree, online, numa),
+        cores=_with_kinds(tree, cpuinfo, _cores(tree, online, numa)),
     )
 
 
 def read_numa(tree: Tree, online: tuple[int, ...]) -> tuple[NumaNode, ...]:
     """NUMA nodes by number, with their online CPUs (old kernels list the others too); () on a kernel without NUMA."""
     nodes = []
-    numbers = sorted(int(match[1]) for match in map(_NODE_FOLDER.match, tree.names(_NODES)) if match)
+    numbers = sorted(int(match[1]) for match in map(_NODE_FOLDER.fullmatch, tree.names(_NODES)) if match)
     for number in numbers:
         place = f"{_NODES}/node{number}"
         cpus = tree.cpulist(f"{place}/cpulist")
@@ -76,7 +91,7 @@ def read_online(tree: Tree) -> tuple[int, ...]:
         online = parse_cpulist(text, tree.where(f"{_CPUS}/online"))
     else:
         # Some recorded trees leave the summary out. A CPU without a file of its own cannot be switched off.
-        present = [int(match[1]) for match in map(_CPU_FOLDER.match, tree.names(_CPUS)) if match]
+        present = [int(match[1]) for match in map(_CPU_FOLDER.fullmatch, tree.names(_CPUS)) if match]
         online = tuple(
             cpu for cpu in sorted(present) if tree.integer(f"{_CPUS}/cpu{cpu}/online") in {None, 1}
         )
@@ -100,10 +115,9 @@ def _number(tree: Tree, cpuinfo: dict[str, str], x86: str, arm: str) -> Optional
     text = cpuinfo.get(name)
     if text is None or text == "AArch64":
         return None
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise InputError(tree.where("proc/cpuinfo"), f"{name!r} is {text!r}", "expected a number") from None
+    if not _NUMBER.fullmatch(text):
+        raise InputError(tree.where("proc/cpuinfo"), f"{name!r} is {text!r}", "expected a number")
+    return int(text, 16) if text.startswith("0x") else int(text)
 
 
 def _distances(tree: Tree, path: str, nodes: int) -> tuple[int, ...]:
@@ -111,7 +125,7 @@ def _distances(tree: Tree, path: str, nodes: int) -> tuple[int, ...]:
     if text is None:
         return ()
     parts = text.split()
-    if len(parts) != nodes or not all(part.isdigit() for part in parts):
+    if len(parts) != nodes or not all(_DISTANCE.fullmatch(part) for part in parts):
         raise InputError(
             tree.where(path), f"found {text!r}", f"expected {nodes} distances, one for each node"
         )
@@ -153,6 +167,42 @@ def _cores(tree: Tree, online: tuple[int, ...], numa: tuple[NumaNode, ...]) -> t
         placed.update(members)
         cores.append(Core(members, _socket(tree, place), node_of.get(cpu), _l3(tree, place)))
     return tuple(cores)
+
+
+def _with_kinds(tree: Tree, cpuinfo: dict[str, str], cores: tuple[Core, ...]) -> tuple[Core, ...]:
+    """The cores with their kind, where there are several kinds and all can be told."""
+    kinds = _arm_kinds(tree) if "CPU part" in cpuinfo else _intel_kinds(tree)
+    found = [kinds.get(core.cpus[0]) for core in cores]
+    if None in found or len(set(found)) < 2:
+        return cores
+    return tuple(replace(core, kind=kind) for core, kind in zip(cores, found))
+
+
+def _arm_kinds(tree: Tree) -> dict[int, int]:
+    """CPU to its kind: the part that cpuinfo names, ranked by what the scheduler takes its slowest core for.
+
+    The scheduler's number alone does not do: cores of one part that run at several clocks have several.
+    """
+    parts: dict[int, str] = {}
+    for block in tree.require("proc/cpuinfo", "the processors", _CPUINFO_BYTES).split("\n\n"):
+        number, part = _PROCESSOR.search(block), _CPU_PART.search(block)
+        if number and part:
+            parts[int(number[1])] = part[1]
+    slowest: dict[str, int] = {}
+    for cpu, name in parts.items():
+        power = tree.integer(f"{_CPUS}/cpu{cpu}/cpu_capacity")
+        if power is None:
+            return {}
+        slowest[name] = min(power, slowest.get(name, power))
+    ranked = sorted(slowest, key=lambda name: (slowest[name], name))
+    return {cpu: ranked.index(name) for cpu, name in parts.items()}
+
+
+def _intel_kinds(tree: Tree) -> dict[int, int]:
+    """CPU to its kind: each kind has a performance unit of its own."""
+    units = [tree.cpulist(f"sys/devices/{unit}/cpus") for unit in _UNITS]
+    known = [parse_cpulist(cpus, unit) for cpus, unit in zip(units, _UNITS) if cpus]
+    return {cpu: rank for rank, cpus in enumerate(known) for cpu in cpus}
 
 
 def _siblings(tree: Tree, place: str) -> Optional[tuple[int, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from ..model import Host, InputError, Module, Nic
+from .login import read_login_ms
 from .tree import Tree
 
 # Sysctls that a plan may set, with what reads them: NUMA and memory placement, the socket buffers that NCCL's bootstrap
@@ -72,11 +73,11 @@ SYSCTLS = (
 INTERFACE_SYSCTLS = ("arp_announce", "arp_filter", "arp_ignore", "rp_filter")
 
 _MODULES = re.compile(
-    r"^(?:nvidia(?:_.*)?|nv_peer_mem|gdrdrv|nouveau|nova_.*|amdgpu|mlx[45]_.*|mlxfw|mlx_compat|ib_.*|rdma_.*|iw_cm|iw_cxgb4"
+    r"(?:nvidia(?:_.*)?|nv_peer_mem|gdrdrv|nouveau|nova_.*|amdgpu|mlx[45]_.*|mlxfw|mlx_compat|ib_.*|rdma_.*|iw_cm|iw_cxgb4"
     r"|irdma|i40iw|ice|bnxt_en|bnxt_re|efa|ena|ionic|ionic_rdma|mana|mana_ib|hfi1|rdmavt|qedr|erdma|siw|smc|knem|xpmem"
-    r"|vfio|vfio_pci|vfio_iommu_type1|nvme|nvme_core|nvme_rdma|nvme_fabrics|lustre|virtio_net)$"
+    r"|vfio|vfio_pci|vfio_iommu_type1|nvme|nvme_core|nvme_rdma|nvme_fabrics|lustre|virtio_net)"
 )
-_VERSION = re.compile(r"Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)\b")
+_VERSION = re.compile(r"Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)\b", re.ASCII)
 _LINUX = re.compile(r"^Linux version (\S+)")
 _OS_FIELD = re.compile(r"""^([A-Z_]+)=(["']?)(.*)\2$""")
 _SYSCTL_LINE = re.compile(r"^-?\s*([A-Za-z0-9_./-]+?)\s*=")
@@ -99,6 +100,10 @@ _DMI_MARKS = (
     ("Amazon EC2", "amazon"),
 )
 _TABLE_BYTES = 4 * 1024 * 1024
+_NCCL_CONF_BYTES = 64 * 1024
+_NCCL_LINE = re.compile(r"([A-Z][A-Z0-9_]{0,63})=([ -~]{0,255})", re.ASCII)
+# How every file begins that the planner writes.
+OUR_HEADER = "# Written by Railwright"
 
 
 def read_host(tree: Tree, cpuinfo: dict[str, str], nics: tuple[Nic, ...], sysctls: Sequence[str]) -> Host:
@@ -118,7 +123,32 @@ def read_host(tree: Tree, cpuinfo: dict[str, str], nics: tuple[Nic, ...], sysctl
         driver=_driver(tree),
         modules=_modules(tree),
         sysctls=_sysctls(tree, nics, sysctls),
+        bios=tree.text("sys/class/dmi/id/bios_version") or None,
+        nccl_conf=_nccl_conf(tree),
+        login_ms=read_login_ms(tree),
     )
+
+
+def _nccl_conf(tree: Tree) -> Optional[dict[str, str]]:
+    """What a file that is not ours sets, as NCCL reads it (src/misc/param.cc setEnvFile): a name's first value counts.
+
+    None for what cannot be read, or is not in a form that NCCL's variables have.
+    """
+    if not tree.is_folder("etc"):
+        return None
+    try:
+        text = tree.text("etc/nccl.conf", _NCCL_CONF_BYTES)
+    except InputError:
+        return None
+    lines = (text or "").splitlines()
+    if lines and lines[0].startswith(OUR_HEADER):
+        return {}
+    found: dict[str, str] = {}
+    for line in lines:
+        match = _NCCL_LINE.fullmatch(line)
+        if match:
+            found.setdefault(match[1], match[2])
+    return found
 
 
 def sysctl_path(key: str) -> str:
@@ -224,7 +254,7 @@ def _modules(tree: Tree) -> Optional[tuple[Module, ...]]:
     if text is None:
         return None
     names = {line.split(" ", 1)[0] for line in text.splitlines()} | set(tree.names("sys/module"))
-    wanted = sorted(name for name in names if _MODULES.match(name))
+    wanted = sorted(name for name in names if _MODULES.fullmatch(name))
     return tuple(Module(name, tree.text(f"sys/module/{name}/version") or None) for name in wanted)
 
 

@@ -7,15 +7,19 @@ from typing import Optional
 
 from ..model import InputError, Irq
 from .pci import PciTree
-from .tree import Tree
+from .tree import Tree, each_line
 
 _INTERRUPTS = "proc/interrupts"
 # 512 CPUs at 11 characters and 8000 lines are 45 MB.
-_TABLE_BYTES = 64 * 1024 * 1024
-_HEADER = re.compile(r"^(?:CPU\d+\s*)+$")
-_LINE = re.compile(r"^\s*(\d+):(.*)$")
+_TABLE_BYTES = 48 * 1024 * 1024
+# 512 CPUs of 200 vectors each (arch/x86/include/asm/irq_vectors.h).
+_MOST = 102_400
+_HEADER = re.compile(r"(?:CPU\d+\s*)+", re.ASCII)
+_LINE = re.compile(r"\s*(\d{1,9}):(.*)", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_COUNT = re.compile(r"[0-9]{1,20}")
 # The end of a line whose interrupt nobody has asked for: "PCI-MSI 524288-edge", "ITS-MSI 524288 Edge".
-_NO_ACTION = re.compile(r"^\S+\s+\d+(?:-\w+|\s+(?:Edge|Level|None))?$")
+_NO_ACTION = re.compile(r"\S+\s+\d+(?:-\w+|\s+(?:Edge|Level|None))?", re.ASCII)
 _GAP = re.compile(r"\s{2,}|\t")
 
 
@@ -26,7 +30,7 @@ def read_irqs(tree: Tree, pci: PciTree, addresses: frozenset[str]) -> tuple[Irq,
     for device in pci.devices:
         if device.address in addresses:
             names = tree.names(f"{pci.places[device.address]}/msi_irqs")
-            for number in sorted(int(name) for name in names if name.isdigit()):
+            for number in sorted(int(name) for name in names if _NUMBER.fullmatch(name)):
                 found.append(_irq(tree, device.address, number, actions.get(number)))
     return tuple(found)
 
@@ -37,31 +41,36 @@ def read_actions(text: str, where: str) -> dict[int, str]:
     The header says how many counters a line has: offline CPUs have no column. After them stand the chip, its number
     and trigger, then two blanks and the name (kernel/irq/proc.c, show_interrupts).
     """
-    lines = text.splitlines()
-    if not lines:
+    lines = each_line(text)
+    header = next(lines, None)
+    if header is None:
         return {}
-    if not _HEADER.match(lines[0].strip()):
-        raise InputError(f"{where}:1", f"found {lines[0][:80]!r}", "expected a header like 'CPU0 CPU1'")
-    columns = len(lines[0].split())
+    if not _HEADER.fullmatch(header.strip()):
+        raise InputError(f"{where}:1", f"found {header[:80]!r}", "expected a header like 'CPU0 CPU1'")
+    columns = len(header.split())
     actions: dict[int, str] = {}
-    for number, line in enumerate(lines[1:], start=2):
-        match = _LINE.match(line)
+    for number, line in enumerate(lines, start=2):
+        match = _LINE.fullmatch(line)
         if match is None:
             continue
         parts = match[2].split(None, columns)
-        if len(parts) < columns or not all(part.isdigit() for part in parts[:columns]):
+        if len(parts) < columns or not all(map(_COUNT.fullmatch, parts[:columns])):
             raise InputError(
                 f"{where}:{number}", f"found {line[:80]!r}", f"expected {columns} counters, one for each CPU"
             )
         action = _action(parts[columns]) if len(parts) > columns else None
         if action is not None:
             actions[int(match[1])] = action
+            if len(actions) > _MOST:
+                raise InputError(
+                    f"{where}:{number}", f"more than {_MOST} interrupts", "expected those of one machine"
+                )
     return actions
 
 
 def _action(rest: str) -> Optional[str]:
     rest = rest.strip()
-    return None if _NO_ACTION.match(rest) else _GAP.split(rest)[-1]
+    return None if _NO_ACTION.fullmatch(rest) else _GAP.split(rest)[-1]
 
 
 def _irq(tree: Tree, device: str, number: int, action: Optional[str]) -> Irq:

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from ..model import Gid, InputError, Nic, PciDevice
-from .pci import MELLANOX, PciTree, address_above
+from ..model import Gid, InputError, Nic, PciDevice, format_cpulist, normalise_address
+from .pci import MELLANOX, PciTree, address_above, is_nic
+from .questions import bluefield
 from .routes import Routes
 from .tree import Tree
 
@@ -18,14 +19,15 @@ _RDMA = "sys/class/infiniband"
 _VPD_BYTES = 32 * 1024
 # The name of an NVSwitch management function in its VPD (NVIDIA, HGX B200/B300 NVLink management).
 _SWITCH_MANAGEMENT = b"SW_MNG"
-_STATE = re.compile(r"^(\d+): ?\S+")
+_STATE = re.compile(r"(\d{1,3}): ?\S+", re.ASCII)
 _STATES = {0: None, 1: "down", 2: "init", 3: "armed", 4: "active", 5: "active"}
-_RATE = re.compile(r"^(\d+(?:\.\d+)?) Gb/sec\b")
-_GUID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){3}$")
-_GID = re.compile(r"^[0-9a-f]{4}(?::[0-9a-f]{4}){7}$")
-_MAC = re.compile(r"^[0-9a-f]{2}(?::[0-9a-f]{2}){5}$")
+_RATE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?) Gb/sec\b", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_GUID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){3}")
+_GID = re.compile(r"[0-9a-f]{4}(?::[0-9a-f]{4}){7}")
+_MAC = re.compile(r"[0-9a-f]{2}(?::[0-9a-f]{2}){5}")
 # In switchdev mode the ports of VFs and subfunctions appear beside the uplink (devlink's port names).
-_REPRESENTOR = re.compile(r"^(?:c\d+)?pf\d+(?:vf|sf)\d+$")
+_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+", re.ASCII)
 _LINK_LAYERS = {"InfiniBand": "InfiniBand", "Ethernet": "Ethernet", "Unspecified": None, "Unknown": None}
 _GID_KINDS = {"IB/RoCE v1": "v1", "RoCE v2": "v2"}
 # RFC 2863 states as sysfs prints them; "unknown" is what drivers without the notion say, so carrier decides there.
@@ -50,7 +52,7 @@ class _Netdev:
 def read_nics(tree: Tree, pci: PciTree, routes: Routes) -> tuple[tuple[Nic, ...], tuple[str, ...]]:
     """Ports in PCI order and port order, then what a person should know of what was left out. Raises InputError."""
     notes: list[str] = []
-    netdevs = _netdevs(tree)
+    netdevs, represented = _netdevs(tree)
     bases = {device.address: _base(tree, pci, device) for device in pci.devices}
     nics: list[Nic] = []
     for name in tree.names(_RDMA):
@@ -61,8 +63,17 @@ def read_nics(tree: Tree, pci: PciTree, routes: Routes) -> tuple[tuple[Nic, ...]
                 f"{name} is an RDMA device on no PCI function that is there (RDMA in software?): left out"
             )
             continue
-        for port in _numbers(tree, f"{_RDMA}/{name}/ports"):
+        ports = _numbers(tree, f"{_RDMA}/{name}/ports")
+        if place in represented and len(ports) > 1:
+            # In switchdev mode the uplink is port 1, and each representor a further port of the same device.
+            notes.append(
+                f"{name}: ports {format_cpulist(ports[1:])} represent virtual functions and subfunctions: left out"
+            )
+            ports = ports[:1]
+        for port in ports:
             nic = _rdma_port(tree, name, port, _on(tree, place, bases[address]))
+            if len(ports) > 1:
+                nic = replace(nic, name=f"{name}:{port}")
             netdev = _netdev_of(tree, nic, place, netdevs)
             if netdev is not None:
                 netdevs.remove(netdev)
@@ -74,6 +85,7 @@ def read_nics(tree: Tree, pci: PciTree, routes: Routes) -> tuple[tuple[Nic, ...]
         if address is not None and address in bases:
             base = replace(_on(tree, netdev.place, bases[address]), name=netdev.name)
             nics.append(_with_netdev(tree, base, netdev.name))
+    notes += _silent(pci, nics)
     order = {device.address: number for number, device in enumerate(pci.devices)}
     nics.sort(key=lambda nic: (order[nic.address or ""], nic.port or 0, nic.rdma or "", nic.netdev or ""))
     nics = [_with_routes(tree, nic, routes) for nic in nics]
@@ -88,7 +100,41 @@ def _base(tree: Tree, pci: PciTree, device: PciDevice) -> Nic:
         numa=device.numa,
         physical_function=pci.functions[device.address],
         management=_management(tree, pci, device),
+        functions=_functions(tree, device),
+        bluefield=bluefield(device),
     )
+
+
+def _functions(tree: Tree, device: PciDevice) -> tuple[str, ...]:
+    """The functions that serve one port together: two sockets' ways to one NIC (drivers/.../mlx5/core/lib/sd.c).
+
+    Only debugfs tells, and only root: sysfs shows the port on its first function, and nothing on the second.
+    """
+    if device.vendor != MELLANOX:
+        return ()
+    place = f"sys/kernel/debug/mlx5/{device.address}/multi-pf"
+    names = [name for name in tree.names(place) if name.startswith("secondary_")]
+    found = []
+    for name in ("primary", *names) if names else ():
+        text = tree.text(f"{place}/{name}") or ""
+        found.append(normalise_address(text.partition(" ")[0], tree.where(f"{place}/{name}")))
+    return tuple(found) if found[:1] == [device.address] else ()
+
+
+def _silent(pci: PciTree, nics: list[Nic]) -> list[str]:
+    """Functions that a network driver holds and that carry nothing."""
+    carrying = {nic.address for nic in nics} | {address for nic in nics for address in nic.functions}
+    silent = [
+        device.address
+        for device in pci.devices
+        if device.driver == "mlx5_core" and device.address not in carrying and is_nic(device)
+    ]
+    if not silent:
+        return []
+    return [
+        f"{', '.join(silent)}: driven by mlx5_core, and neither an interface nor an RDMA device is there; the second"
+        " function of a multi-PF netdev looks so (root sees the pair in /sys/kernel/debug/mlx5/*/multi-pf)"
+    ]
 
 
 def _on(tree: Tree, place: str, base: Nic) -> Nic:
@@ -117,24 +163,30 @@ def _device_folder(tree: Tree, path: str) -> Optional[str]:
 
 
 def _numbers(tree: Tree, path: str) -> list[int]:
-    return sorted(int(name) for name in tree.names(path) if name.isdigit())
+    return sorted(int(name) for name in tree.names(path) if _NUMBER.fullmatch(name))
 
 
-def _netdevs(tree: Tree) -> list[_Netdev]:
-    """Netdevs that are ports: no representor, no child of another netdev (a P_Key interface, say)."""
+def _netdevs(tree: Tree) -> tuple[list[_Netdev], frozenset[str]]:
+    """Netdevs that are ports: no representor, no child of another netdev (a P_Key interface, say).
+
+    Then the folders of the devices that have representors.
+    """
     found = []
+    represented = set()
     for name in tree.names(_NET):
         place = _device_folder(tree, f"{_NET}/{name}")
         if place is None or address_above(place) is None:
             continue
         index, link = tree.integer(f"{_NET}/{name}/ifindex"), tree.integer(f"{_NET}/{name}/iflink")
-        child = index is not None and link is not None and index != link
-        if child or _REPRESENTOR.match(tree.text(f"{_NET}/{name}/phys_port_name") or ""):
+        if _REPRESENTOR.fullmatch(tree.text(f"{_NET}/{name}/phys_port_name") or ""):
+            represented.add(place)
+            continue
+        if index is not None and link is not None and index != link:
             continue
         # dev_port counts from 0; older IPoIB says the same in dev_id only (Documentation/ABI/testing/sysfs-class-net).
         counts = (tree.integer(f"{_NET}/{name}/dev_port"), tree.integer(f"{_NET}/{name}/dev_id"))
         found.append(_Netdev(name, place, 1 + max(count or 0 for count in counts)))
-    return found
+    return found, frozenset(represented)
 
 
 def _netdev_of(tree: Tree, nic: Nic, place: str, netdevs: list[_Netdev]) -> Optional[_Netdev]:
@@ -184,8 +236,10 @@ def _with_netdev(tree: Tree, nic: Nic, netdev: str) -> Nic:
         rate=rate,
         mtu=tree.integer(f"{place}/mtu"),
         # IPoIB has a 20-byte hardware address, which is no MAC.
-        mac=mac if mac is not None and _MAC.match(mac) else None,
+        mac=mac if mac is not None and _MAC.fullmatch(mac) else None,
         master=tree.link_name(f"{place}/master"),
+        # DOCA-OFED's driver alone has it.
+        cnp_dscp=tree.integer(f"{place}/ecn/roce_np/cnp_dscp"),
     )
 
 
@@ -242,7 +296,7 @@ def _guid(tree: Tree, path: str) -> Optional[str]:
     text = tree.text(path)
     if text is None:
         return None
-    if not _GUID.match(text):
+    if not _GUID.fullmatch(text):
         raise InputError(tree.where(path), f"found {text!r}", "expected a GUID like a088:c203:0012:3456")
     return text if text.strip("0:") else None
 
@@ -257,7 +311,7 @@ def _gids(tree: Tree, place: str, layer: Optional[str]) -> tuple[Gid, ...]:
         gid = tree.text(f"{place}/gids/{index}")
         if gid is None or not gid.strip("0:"):
             continue
-        if not _GID.match(gid):
+        if not _GID.fullmatch(gid):
             raise InputError(
                 tree.where(f"{place}/gids/{index}"), f"found {gid!r}", "expected a GID of eight groups"
             )

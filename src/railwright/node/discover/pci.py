@@ -15,11 +15,13 @@ NVIDIA = "0x10de"
 MELLANOX = "0x15b3"
 _AMD = "0x1002"
 
-_FUNCTION = re.compile(r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")
-_HOST_BRIDGE = re.compile(r"^pci[0-9a-f]{4,8}:[0-9a-f]{2}$")
-_ID = re.compile(r"^0x[0-9a-f]{4}$")
-_CLASS = re.compile(r"^0x[0-9a-f]{6}$")
-_SPEED = re.compile(r"^(\d+(?:\.\d+)?) GT/s(?: PCIe)?$")
+_FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_MINOR = re.compile(r"[0-9]{1,3}")
+_ID = re.compile(r"0x[0-9a-f]{4}")
+_CLASS = re.compile(r"0x[0-9a-f]{6}")
+_GROUP = re.compile(r"[0-9]{1,9}")
+_SPEED = re.compile(r"(\d{1,3}(?:\.\d{1,2})?) GT/s(?: PCIe)?", re.ASCII)
 _SPEEDS = frozenset({2.5, 5.0, 8.0, 16.0, 32.0, 64.0})
 # 0: no link; 255: PCIE_LNK_WIDTH_UNKNOWN (include/linux/pci.h); 63: all ones from a function that fell off the bus.
 _NO_WIDTH = frozenset({0, 63, 255})
@@ -62,6 +64,11 @@ def is_nvswitch(device: PciDevice) -> bool:
     return device.vendor == NVIDIA and _short(device.class_code) == _NVSWITCH_CLASS
 
 
+def is_nic(device: PciDevice) -> bool:
+    """A network function by class: Ethernet or InfiniBand controller."""
+    return _short(device.class_code) in _NIC_CLASSES
+
+
 def read_pci(tree: Tree) -> PciTree:
     """The PCI tree. Raises InputError for text that no kernel writes."""
     addresses = sorted(
@@ -95,23 +102,23 @@ def read_pci(tree: Tree) -> PciTree:
 def address_above(place: str) -> Optional[str]:
     """The PCI function that a device folder hangs on: the last one in its path, or None."""
     for part in reversed(place.split("/")):
-        if _FUNCTION.match(part):
+        if _FUNCTION.fullmatch(part):
             return part
-        if _HOST_BRIDGE.match(part):
+        if _HOST_BRIDGE.fullmatch(part):
             return None
     return None
 
 
 def host_bridge(place: str) -> Optional[str]:
     """The host bridge in a device's path ("pci0000:15"), the lowest one: VMD puts one below another function."""
-    return next((part for part in reversed(place.split("/")) if _HOST_BRIDGE.match(part)), None)
+    return next((part for part in reversed(place.split("/")) if _HOST_BRIDGE.fullmatch(part)), None)
 
 
 def gpus(tree: Tree, pci: PciTree) -> tuple[Gpu, ...]:
     """GPUs in PCI order; model and UUID where the NVIDIA driver is loaded. NVLinks are not to be seen here."""
     found = []
     for index, device in enumerate(device for device in pci.devices if is_gpu(device)):
-        model, uuid = _information(tree, device.address)
+        model, uuid, minor = _information(tree, device.address)
         found.append(
             Gpu(
                 name=f"GPU{index}",
@@ -121,6 +128,7 @@ def gpus(tree: Tree, pci: PciTree) -> tuple[Gpu, ...]:
                 uuid=uuid,
                 numa=device.numa,
                 cpus=device.local_cpus,
+                minor=minor,
             )
         )
     return tuple(found)
@@ -137,7 +145,7 @@ def _identify(tree: Tree, address: str, place: str) -> Optional[PciDevice]:
         text = tree.text(f"{place}/{name}")
         if text is None and not tree.is_folder(place):
             return None
-        if text is None or not form.match(text):
+        if text is None or not form.fullmatch(text):
             raise InputError(
                 tree.where(f"{place}/{name}"),
                 "cannot be read" if text is None else f"found {text!r}",
@@ -158,7 +166,11 @@ def _parent(address: str, place: str) -> Optional[str]:
     above, _, last = place.rpartition("/")
     bridge = above.rpartition("/")[2]
     # A tree that was copied without its links shows sys/bus/pci/devices/<address> and nothing above it.
-    return bridge if last == address and (_FUNCTION.match(bridge) or _HOST_BRIDGE.match(bridge)) else None
+    return (
+        bridge
+        if last == address and (_FUNCTION.fullmatch(bridge) or _HOST_BRIDGE.fullmatch(bridge))
+        else None
+    )
 
 
 def _numa(tree: Tree, place: str) -> Optional[int]:
@@ -177,7 +189,7 @@ def _matters(tree: Tree, device: PciDevice) -> bool:
         is_gpu(device)
         or is_nvswitch(device)
         or short == _NVME_CLASS
-        or short in _NIC_CLASSES
+        or is_nic(device)
         or (device.vendor == MELLANOX and short == _DATA_DIRECT_CLASS)
         # Some NICs bear another class (0280; 0c06 of Intel's and QLogic's InfiniBand): what they carry tells.
         or tree.is_folder(f"{place}/infiniband")
@@ -197,7 +209,7 @@ def _with_bridges(wanted: list[str], found: dict[str, PciDevice]) -> list[str]:
 
 def _complete(tree: Tree, device: PciDevice, place: str, config: Config, slots: dict[str, str]) -> PciDevice:
     group = tree.link_name(f"{place}/iommu_group")
-    if group is not None and not group.isdigit():
+    if group is not None and not _GROUP.fullmatch(group):
         raise InputError(tree.where(f"{place}/iommu_group"), f"leads to {group!r}", "expected a group number")
     return PciDevice(
         address=device.address,
@@ -232,7 +244,7 @@ def _config(tree: Tree, path: str) -> Config:
 
 def _identifier(tree: Tree, path: str) -> Optional[str]:
     text = tree.text(path)
-    if text is not None and not _ID.match(text):
+    if text is not None and not _ID.fullmatch(text):
         raise InputError(tree.where(path), f"found {text!r}", "expected a PCI identifier like 0x10de")
     return text
 
@@ -261,7 +273,7 @@ def _speed(tree: Tree, path: str) -> Optional[float]:
     # "Unknown" since 5.x, "Unknown speed" before (drivers/pci/probe.c, pci_speed_string).
     if text is None or text.startswith("Unknown"):
         return None
-    match = _SPEED.match(text)
+    match = _SPEED.fullmatch(text)
     if match is None or float(match[1]) not in _SPEEDS:
         raise InputError(tree.where(path), f"found {text!r}", "expected a link speed like 32.0 GT/s PCIe")
     return float(match[1])
@@ -312,10 +324,16 @@ def _physical_function(tree: Tree, place: str) -> str:
     return tree.link_name(f"{place}/physfn") or ""
 
 
-def _information(tree: Tree, address: str) -> tuple[Optional[str], Optional[str]]:
+def _information(tree: Tree, address: str) -> tuple[Optional[str], Optional[str], Optional[int]]:
+    """Model, UUID and the number of the device file."""
     text = tree.text(f"proc/driver/nvidia/gpus/{address}/information")
     lines = (line.partition(":") for line in (text or "").splitlines())
     fields = {name.strip(): value.strip() for name, _, value in lines}
     uuid = fields.get("GPU UUID")
+    minor = fields.get("Device Minor", "")
     # The driver prints question marks until a client has initialised the GPU.
-    return fields.get("Model"), None if uuid is None or "?" in uuid else uuid
+    return (
+        fields.get("Model"),
+        None if uuid is None or "?" in uuid else uuid,
+        int(minor) if _MINOR.fullmatch(minor) else None,
+    )

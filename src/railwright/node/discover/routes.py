@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..model import InputError
-from .tree import Tree
+from .tree import Tree, each_line
 
 # A full routing table of a border router would be larger; a GPU node with one is refused, not misread.
 _TABLE_BYTES = 32 * 1024 * 1024
@@ -85,7 +85,9 @@ def _routes4(tree: Tree) -> Optional[tuple[_Route, ...]]:
     if text is None:
         return None
     routes = []
-    for number, line in enumerate(text.splitlines()[1:], start=2):
+    for number, line in enumerate(each_line(text), start=1):
+        if number == 1:
+            continue
         parts = line.split()
         try:
             name, destination, gateway, flags, _, _, metric, mask = parts[:8]
@@ -95,7 +97,7 @@ def _routes4(tree: Tree) -> Optional[tuple[_Route, ...]]:
                 routes.append(_Route(name, network, int(gateway, 16) == 0, int(metric)))
         except ValueError:
             raise InputError(
-                f"{tree.where(path)}:{number}", f"found {line!r}", "expected a route of eleven columns"
+                f"{tree.where(path)}:{number}", f"found {line[:80]!r}", "expected a route of eleven columns"
             ) from None
     return tuple(routes)
 
@@ -110,7 +112,7 @@ def _defaults6(tree: Tree) -> Optional[tuple[tuple[int, str], ...]]:
     if text is None:
         return None
     ways = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(each_line(text), start=1):
         try:
             destination, length, _, _, _, metric, _, _, flags, name = line.split()
             bits = int(flags, 16)
@@ -118,7 +120,7 @@ def _defaults6(tree: Tree) -> Optional[tuple[tuple[int, str], ...]]:
                 ways.append((int(metric, 16), name))
         except ValueError:
             raise InputError(
-                f"{tree.where(path)}:{number}", f"found {line!r}", "expected a route of ten columns"
+                f"{tree.where(path)}:{number}", f"found {line[:80]!r}", "expected a route of ten columns"
             ) from None
     return tuple(ways)
 
@@ -132,14 +134,16 @@ def _local4(tree: Tree) -> tuple[ipaddress.IPv4Address, ...]:
     text = tree.text(path, _TABLE_BYTES)
     found: dict[ipaddress.IPv4Address, None] = {}
     leaf: Optional[ipaddress.IPv4Address] = None
-    for number, line in enumerate((text or "").splitlines(), start=1):
+    for number, line in enumerate(each_line(text or ""), start=1):
         words = line.split()
         if words[:1] == ["|--"]:
             try:
                 leaf = ipaddress.IPv4Address(words[1])
             except (IndexError, ValueError):
                 raise InputError(
-                    f"{tree.where(path)}:{number}", f"found {line!r}", "expected a leaf like '|-- 10.0.0.5'"
+                    f"{tree.where(path)}:{number}",
+                    f"found {line[:80]!r}",
+                    "expected a leaf like '|-- 10.0.0.5'",
                 ) from None
         elif words == ["/32", "host", "LOCAL"] and leaf is not None and not leaf.is_loopback:
             found[leaf] = None
@@ -149,7 +153,7 @@ def _local4(tree: Tree) -> tuple[ipaddress.IPv4Address, ...]:
 def _addresses6(tree: Tree) -> tuple[tuple[str, str], ...]:
     path = "proc/net/if_inet6"
     found = []
-    for number, line in enumerate((tree.text(path, _TABLE_BYTES) or "").splitlines(), start=1):
+    for number, line in enumerate(each_line(tree.text(path, _TABLE_BYTES) or ""), start=1):
         try:
             digits, _, length, scope, _, name = line.split()
             address = ipaddress.IPv6Address(bytes.fromhex(digits))
@@ -157,6 +161,6 @@ def _addresses6(tree: Tree) -> tuple[tuple[str, str], ...]:
                 found.append((name, f"{address}/{int(length, 16)}"))
         except ValueError:
             raise InputError(
-                f"{tree.where(path)}:{number}", f"found {line!r}", "expected an address of six columns"
+                f"{tree.where(path)}:{number}", f"found {line[:80]!r}", "expected an address of six columns"
             ) from None
     return tuple(found)

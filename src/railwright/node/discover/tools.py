@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Optional, cast
 
-from ..model import InputError, Tool, Unit
+from ..model import InputError, Nic, Tool, Unit
 
 OUTPUT_BYTES = 4 * 1024 * 1024
 TIMEOUT_SECONDS = 20.0
@@ -29,11 +29,27 @@ TOOLS = (
             "--format=csv,noheader",
         ),
     ),
+    # By itself: a driver that does not know one of these fields answers none of them.
+    (
+        "nvidia-smi-fabric",
+        (
+            "nvidia-smi",
+            "--query-gpu=pci.bus_id,fabric.state,fabric.status,fabric.cliqueId,fabric.clusterUuid",
+            "--format=csv,noheader",
+        ),
+    ),
     ("systemctl", ("systemctl", "--version")),
     ("ip-link", ("ip", "-j", "link")),
 )
+# What the ports of the fabric say. A port answers in milliseconds; where a driver hangs, this is for all of them.
+MOST_PORTS = 64
+PORT_BYTES = 64 * 1024
+PORT_SECONDS = 5.0
+PORTS_SECONDS = 20.0
+DCB = ("pfc", "app", "ets", "dcbx")
+NEIGHBOURS = "lldpcli"
 _UNIT = re.compile(
-    r"^[A-Za-z0-9:_.\\@-]+\.(?:service|socket|target|timer|path|mount|automount|swap|slice|scope|device)$"
+    r"[A-Za-z0-9:_.\\@-]+\.(?:service|socket|target|timer|path|mount|automount|swap|slice|scope|device)"
 )
 _PROPERTIES = (
     "LoadState,ActiveState,UnitFileState,NeedDaemonReload,Type,Result,InactiveEnterTimestampMonotonic"
@@ -95,15 +111,64 @@ def _collect(pipe: IO[bytes], deadline: float, limit: int) -> tuple[bytes, bool]
     return b"".join(chunks), False
 
 
-def run_tools() -> tuple[Tool, ...]:
-    """All of TOOLS, one after the other."""
-    return tuple(run_tool(name, argv) for name, argv in TOOLS)
+def run_tools(nics: Sequence[Nic] = ()) -> tuple[Tool, ...]:
+    """All of TOOLS, one after the other, then what these NICs' ports are asked.
+
+    Once PORTS_SECONDS are spent, what is left of the ports' is not started (code 124, no output).
+    """
+    outputs = [run_tool(name, argv) for name, argv in TOOLS]
+    deadline = time.monotonic() + PORTS_SECONDS
+    for name, argv in port_tools(nics):
+        left = min(PORT_SECONDS, deadline - time.monotonic())
+        size = OUTPUT_BYTES if name == NEIGHBOURS else PORT_BYTES
+        outputs.append(run_tool(name, argv, left, size) if left > 0 else Tool(name, argv, _STOPPED, ""))
+    return tuple(outputs)
+
+
+def port_tools(nics: Sequence[Nic]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What is asked of the ports: the neighbours of all, then DCB and 802.3x pause of each by its netdev."""
+    netdevs = fabric_netdevs(nics)
+    asked: list[tuple[str, tuple[str, ...]]] = []
+    if netdevs:
+        asked.append((NEIGHBOURS, ("lldpcli", "-f", "json", "show", "neighbors", "details")))
+    for netdev in netdevs[:MOST_PORTS]:
+        asked += [(dcb_tool(part, netdev), ("dcb", "-j", part, "show", "dev", netdev)) for part in DCB]
+        asked.append((pause_tool(netdev), ("ethtool", "-a", netdev)))
+    return tuple(asked)
+
+
+def fabric_netdevs(nics: Sequence[Nic]) -> tuple[str, ...]:
+    """Netdevs that may be a rail of an Ethernet fabric: RDMA-capable ones, then others that no default route needs.
+
+    A virtual function has neither PFC nor a neighbour of its own. A name that begins like an option is never asked for.
+    """
+    ports = [
+        nic
+        for nic in nics
+        if nic.link_layer == "Ethernet"
+        and not nic.physical_function
+        and not nic.management
+        and (nic.rdma is not None or nic.default_route is False)
+    ]
+    ports.sort(key=lambda nic: nic.rdma is None)
+    names = dict.fromkeys(nic.netdev or "" for nic in ports)
+    return tuple(name for name in names if name and not name.startswith("-"))
+
+
+def dcb_tool(part: str, netdev: str) -> str:
+    """The name under which `dcb -j PART show dev IF` is kept."""
+    return f"dcb-{part}-{netdev}"
+
+
+def pause_tool(netdev: str) -> str:
+    """The name under which `ethtool -a IF` is kept."""
+    return f"ethtool-pause-{netdev}"
 
 
 def read_units(names: Sequence[str]) -> tuple[Unit, ...]:
     """Units by `systemctl show`; () where systemd does not run here. Raises InputError for what is no unit name."""
     for name in names:
-        if not _UNIT.match(name):
+        if not _UNIT.fullmatch(name):
             raise InputError(f"units.{name}", "is no unit name", "expected a name like irqbalance.service")
     tool = run_tool(
         "systemctl", ("systemctl", "show", "--no-pager", f"--property={_PROPERTIES}", "--", *names)
@@ -142,6 +207,16 @@ def _unit(name: str, block: dict[str, str]) -> Unit:
 def _property(line: str) -> tuple[str, str]:
     name, _, value = line.partition("=")
     return name, value
+
+
+def silence(tool: Tool) -> Optional[str]:
+    """Why a tool's word is not to be had; None where it ran well."""
+    if tool.code is None:
+        return f"{tool.argv[0]} is not on the node"
+    if tool.code != 0:
+        first = next(iter(tool.output.strip().splitlines()), "without a word")
+        return f"{tool.argv[0]} ended with {tool.code}: {first[:200]}"
+    return None
 
 
 def tool_named(tools: Sequence[Tool], name: str) -> Optional[Tool]:

@@ -7,6 +7,7 @@ import os
 import posixpath
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -14,6 +15,7 @@ from ..model import InputError, format_cpulist, parse_cpulist
 
 # A sysfs attribute is at most one page; 64 KiB is the largest page that Linux is built with.
 ATTRIBUTE_BYTES = 64 * 1024
+_LARGE = 4 * 1024 * 1024
 # What a kernel answers for an attribute that it has no value for, a device that is gone, or a reader without the right.
 # Anything else (EMFILE, ENOMEM, ...) is this process's own trouble and goes up.
 _NO_VALUE = frozenset(
@@ -36,13 +38,25 @@ _NO_VALUE = frozenset(
         errno.ELOOP,
     }
 )
-_INTEGER = re.compile(r"^-?(?:0x[0-9a-fA-F]+|\d+)$")
-_MASK = re.compile(r"^[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{8})*$")
+_INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20})")
+_MASK = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{8})*")
+
+
+def each_line(text: str) -> Iterator[str]:
+    """The lines, one at a time: a list of those of a large machine's tables takes several times their size."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        yield text[start:end]
+        start = end + 1
 
 
 def _decode(data: bytes) -> str:
     # Device-tree texts end with a NUL, and so do the CPU lists of some kernels (seen on an arm64 server).
-    return data.decode("utf-8", "backslashreplace").strip(" \t\r\n\0")
+    # One character outside ASCII makes Python hold four bytes for each of a table's millions.
+    encoding = "utf-8" if len(data) <= _LARGE else "ascii"
+    return data.decode(encoding, "backslashreplace").strip(" \t\r\n\0")
 
 
 class Tree:
@@ -87,7 +101,7 @@ class Tree:
         text = self.text(path)
         if text is None:
             return None
-        if not _INTEGER.match(text):
+        if not _INTEGER.fullmatch(text):
             raise InputError(self.where(path), f"found {text!r}", "expected a whole number")
         return int(text, 16) if "0x" in text else int(text)
 
@@ -101,7 +115,7 @@ class Tree:
         text = self.text(path)
         if text is None:
             return None
-        if not _MASK.match(text):
+        if not _MASK.fullmatch(text):
             raise InputError(
                 self.where(path), f"found {text!r}", "expected a CPU mask like 00000000,0000ffff"
             )
@@ -112,7 +126,9 @@ class Tree:
         """The CPU list after `name:` in a file of such lines; None where it is missing. Raises InputError."""
         for line in (self.text(path) or "").splitlines():
             if line.startswith(f"{name}:"):
-                return format_cpulist(parse_cpulist(line.partition(":")[2], f"{self.where(path)} {name}"))
+                return format_cpulist(
+                    parse_cpulist(line.partition(":")[2].strip(), f"{self.where(path)} {name}")
+                )
         return None
 
     def names(self, path: str) -> tuple[str, ...]:

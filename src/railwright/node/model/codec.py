@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import types
 import typing
 from typing import Any, TypeVar, Union
 
 T = TypeVar("T")
+# `X | None` as the controller's dataclasses write it; Python 3.9 has no such type.
+_UNIONS = (Union, getattr(types, "UnionType", Union))
+# The kernel counts with 64 bits. JSON as Python reads it knows larger numbers, NaN and Infinity, which hold for no
+# comparison.
+_LARGEST = 2**64 - 1
+# Entries of one list: a machine of 512 CPUs and 10 NICs has some 3,000 interrupts, the most that it has of anything.
+_MOST = 100_000
 
 
 class InputError(ValueError):
@@ -52,11 +60,14 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
     if kind is Any:
         return data
     origin = typing.get_origin(kind)
-    if origin is Union:
+    if origin in _UNIONS:
         return _decode_optional(kind, data, where)
     if origin is tuple:
         (item, _) = typing.get_args(kind)
-        return tuple(_decode(item, entry, f"{where}[{n}]") for n, entry in enumerate(_is(list, data, where)))
+        entries = _is(list, data, where)
+        if len(entries) > _MOST:
+            raise InputError(where, f"found {len(entries)} entries", f"expected at most {_MOST}")
+        return tuple(_decode(item, entry, f"{where}[{n}]") for n, entry in enumerate(entries))
     if origin is dict:
         (_, item) = typing.get_args(kind)
         return {key: _decode(item, entry, f"{where}.{key}") for key, entry in _mapping(data, where).items()}
@@ -92,6 +103,8 @@ def _decode_scalar(kind: Any, data: Any, where: str) -> Any:
     # A bool is an int to Python, never to us: "true" as a NUMA node is nonsense, not node 1.
     if isinstance(data, bool) and kind is not bool:
         raise InputError(where, f"expected {kind.__name__}, found bool")
+    if isinstance(data, (int, float)) and not -_LARGEST <= data <= _LARGEST:
+        raise InputError(where, "a number that no machine has", "expected one of at most 64 bits")
     if kind is float and isinstance(data, int):
         return float(data)
     return _is(kind, data, where)

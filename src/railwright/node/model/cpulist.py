@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from .codec import InputError
 
-_PART = re.compile(r"^(\d+)(?:-(\d+))?$")
+# Digits of ASCII only: int() takes those of every script, and these texts go into files of the kernel's.
+_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 # CONFIG_NR_CPUS is at most 8192 on any distribution kernel; a larger number is a damaged text, not a machine.
 _MAX_CPU = 8191
 
@@ -15,14 +16,14 @@ _MAX_CPU = 8191
 def parse_cpulist(text: str, where: str) -> tuple[int, ...]:
     """CPU numbers in ascending order; an empty text is no CPU. Raises InputError at `where`."""
     cpus: set[int] = set()
-    for part in text.strip().split(",") if text.strip() else []:
-        match = _PART.match(part.strip())
+    for part in text.split(",") if text else []:
+        match = _PART.fullmatch(part.strip(" "))
         if match is None:
             raise InputError(where, f"{text!r} is no CPU list", "expected a form like 0-3,8")
         first = int(match[1])
         last = int(match[2]) if match[2] else first
         if last < first or last > _MAX_CPU:
-            raise InputError(where, f"{text!r} is no CPU list: range {part.strip()}")
+            raise InputError(where, f"{text!r} is no CPU list: range {part.strip(' ')}")
         cpus.update(range(first, last + 1))
     return tuple(sorted(cpus))
 

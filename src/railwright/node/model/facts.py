@@ -21,7 +21,7 @@ class Witness:
     """Where facts come from. source: a path or host.
 
     kind: sysfs, facts, nccl-xml, hwloc, lspci, nvidia-smi (its matrix), nvidia-smi-q, nvlink, ibdev2netdev, ibstat,
-    ibstatus, show_gids, mlnx_qos, interrupts, lscpu, dmidecode.
+    ibstatus, show_gids, mlnx_qos, mlxconfig, interrupts, lscpu, dmidecode.
     """
 
     kind: str
@@ -123,12 +123,28 @@ class C2c:
 
 
 @dataclass(frozen=True)
+class Fabric:
+    """What the driver tells of a GPU's NVLink fabric, in nvidia-smi's words.
+
+    state: "Completed", "In Progress", "Not Started"; "" when the driver says that there is no fabric (no NVSwitch).
+    status: "Success" or what went wrong. cluster: the UUID of a fabric of several nodes, "" for one that ends at it
+    (NCCL takes a UUID of zeros for that, src/mnnvl.cc). clique: number of the GPU's partition of the fabric.
+    """
+
+    state: str
+    status: Optional[str] = None
+    cluster: Optional[str] = None
+    clique: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One GPU.
 
     name: the column's header where the witness is a matrix, else "GPU<index>". index: in PCI order, which is the CUDA
     index under CUDA_DEVICE_ORDER=PCI_BUS_ID (for a matrix: its own order). sm: compute capability as NCCL writes it
-    (90). nvlinks: None when the witness cannot see them. partial: the witness's row for this GPU is cut.
+    (90). nvlinks: None when the witness cannot see them. partial: the witness's row for this GPU is cut. fabric: None
+    when the witness does not ask the driver. mig: whether the GPU is cut into instances (Multi-Instance GPU).
     """
 
     name: str
@@ -143,6 +159,9 @@ class Gpu:
     nvlinks: Optional[tuple[NvLink, ...]] = None
     c2c: Optional[C2c] = None
     partial: bool = False
+    fabric: Optional[Fabric] = None
+    minor: Optional[int] = None
+    mig: Optional[bool] = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +182,11 @@ class Nic:
     None when down or not told. state: "active", "down", "init", "armed" or None. link_layer: "InfiniBand", "Ethernet"
     or None. physical_function: the PF's address when this is a virtual function, "" when it is known to be none.
     management: an NVSwitch management function (VPD says SW_MNG), never to be touched. default_route: the node's
-    default route leaves here. addresses: "10.0.0.5/24". sys_image_guid: equal for all ports of one card.
+    default route leaves here. addresses: "10.0.0.5/24". sys_image_guid: equal for all ports of one card. functions: of
+    a port that several physical functions serve (a multi-PF netdev), their addresses, the one in `address` first.
+    bluefield: "nic" or "dpu", how a BlueField is set up; "" for what is none; None where the witness does not tell.
+    adaptive_routing: the firmware's ROCE_ADAPTIVE_ROUTING_EN as it is in force. cnp_dscp: DSCP of the port's congestion
+    notifications.
     """
 
     name: str
@@ -188,6 +211,10 @@ class Nic:
     gdr: Optional[bool] = None
     addresses: tuple[str, ...] = ()
     gids: tuple[Gid, ...] = ()
+    functions: tuple[str, ...] = ()
+    bluefield: Optional[str] = None
+    adaptive_routing: Optional[bool] = None
+    cnp_dscp: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +224,21 @@ class Path:
     a: str
     b: str
     level: str
+
+
+@dataclass(frozen=True)
+class P2p:
+    """Whether GPU a reaches the memory of GPU b (by name), as nvidia-smi topo -p2p says it.
+
+    status: OK, CNS (not by the chipset), GNS (not by the GPU), TNS (not by this topology), NS (not supported), DR
+    (disabled by a driver option), U (unknown). capability: "read", "write", "nvlink", "atomics" or "pcie"; None where
+    the witness does not say which one was asked for.
+    """
+
+    a: str
+    b: str
+    status: str
+    capability: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -211,12 +253,17 @@ class NumaNode:
 
 @dataclass(frozen=True)
 class Core:
-    """One physical core: its online CPUs (siblings), socket, NUMA node and L3 group (its lowest CPU)."""
+    """One physical core: its online CPUs (siblings), socket, NUMA node and L3 group (its lowest CPU).
+
+    kind: on a machine with cores of several kinds 0 for the slowest kind, 1 for the next, ...; None where all are of
+    one kind or the witness does not tell.
+    """
 
     cpus: tuple[int, ...]
     socket: Optional[int] = None
     numa: Optional[int] = None
     l3: Optional[int] = None
+    kind: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -263,7 +310,9 @@ class Host:
     """The operating system around it.
 
     virtual: "kvm", "vmware", ... or "container"; "" when it is known to be bare metal. driver: version of the loaded
-    NVIDIA kernel module. sysctls: as read, whitespace normalised.
+    NVIDIA kernel module. sysctls: as read, whitespace normalised. bios: its version, as DMI tells it. nccl_conf:
+    what an /etc/nccl.conf that somebody else wrote sets, as NCCL reads it; {} where there is none or it is ours.
+    login_ms: CPU that a command over SSH costs before it begins, in milliseconds.
     """
 
     name: Optional[str] = None
@@ -279,6 +328,9 @@ class Host:
     driver: Optional[str] = None
     modules: Optional[tuple[Module, ...]] = None
     sysctls: dict[str, str] = field(default_factory=dict)
+    bios: Optional[str] = None
+    nccl_conf: Optional[dict[str, str]] = None
+    login_ms: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -340,6 +392,7 @@ class Facts:
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
     paths: tuple[Path, ...] = ()
+    p2p: tuple[P2p, ...] = ()
     irqs: tuple[Irq, ...] = ()
     files: tuple[FileFact, ...] = ()
     units: tuple[Unit, ...] = ()

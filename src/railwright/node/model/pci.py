@@ -8,13 +8,13 @@ from .codec import InputError
 
 # Domains may have 32 bits (VMD, Hyper-V); nvidia-smi prints eight upper-case digits; some tools leave the domain out.
 _ADDRESS = re.compile(
-    r"^(?:(?P<domain>[0-9a-fA-F]{1,8}):)?(?P<bus>[0-9a-fA-F]{1,2}):(?P<slot>[0-9a-fA-F]{1,2})\.(?P<function>[0-7])$"
+    r"(?:(?P<domain>[0-9a-fA-F]{1,8}):)?(?P<bus>[0-9a-fA-F]{1,2}):(?P<slot>[0-9a-fA-F]{1,2})\.(?P<function>[0-7])"
 )
 
 
 def normalise_address(text: str, where: str) -> str:
     """The address as sysfs prints it. Raises InputError at `where` when the text is no PCI address."""
-    match = _ADDRESS.match(text.strip())
+    match = _ADDRESS.fullmatch(text)
     if match is None:
         raise InputError(where, f"{text!r} is no PCI address", "expected a form like 0000:18:00.0")
     domain = int(match["domain"] or "0", 16)

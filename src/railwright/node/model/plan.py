@@ -26,7 +26,7 @@ class PlannedGpu:
     """One GPU: rail and NICs by name (the rail NIC first, further ports of its card after it).
 
     path: the way to the rail NIC in NCCL's words (PIX, PXB, PHB, SYS, ...). cpus: the rank's cores, a cpulist.
-    slot: the chassis's name of the physical slot.
+    slot: the chassis's name of the physical slot. minor: the number of its device file.
     """
 
     index: int
@@ -40,6 +40,7 @@ class PlannedGpu:
     because: str
     slot: Optional[str] = None
     uuid: Optional[str] = None
+    minor: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,10 @@ class Bound:
     """Guaranteed rate per GPU with all GPUs sending, GB/s (10^9 bytes); None is unknown.
 
     per_gpu: upper bound with several NICs per GPU. achieved: the best one-NIC-per-GPU rate, links as stated.
-    credible: without links that are not believed. index_pairing, nearest, nccl: what those rules would get.
+    credible: without links that are not believed. index_pairing, nearest, nccl: what those rules would get. alltoall:
+    with each GPU's traffic spread evenly over all rails, relayed over NVSwitches where all GPUs have them (told where
+    the workload asks for it). plan: what this plan's NICs give together; less than achieved where the workload puts the
+    shortest way first.
     verdict: one sentence for a person. certificate: None when there is no larger candidate rate at all.
     """
 
@@ -99,6 +103,13 @@ class Bound:
     nearest_gbytes: Optional[float] = None
     nccl_gbytes: Optional[float] = None
     verdict: str = ""
+    alltoall_gbytes: Optional[float] = None
+    plan_gbytes: Optional[float] = None
+
+    @property
+    def of_plan(self) -> Optional[float]:
+        """The rate that this plan's pairing gives each GPU, as its proof tells it."""
+        return self.plan_gbytes if self.optimal is False else self.achieved_gbytes
 
 
 @dataclass(frozen=True)
@@ -121,7 +132,11 @@ class LoadedLink:
 
 @dataclass(frozen=True)
 class Rank:
-    """One row of the per-rank table: the local rank equals the CUDA index."""
+    """One row of the per-rank table: the local rank equals the CUDA index.
+
+    cpus: as the kernel numbers them. cores: the same as physical cores, counted from 0 through sockets, NUMA nodes and
+    L3 groups, as hwloc, Slurm and Open MPI count them.
+    """
 
     rank: int
     gpu: str
@@ -130,6 +145,74 @@ class Rank:
     cpus: Optional[str]
     numa: Optional[int]
     command: Optional[str]
+    cores: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that the workload asks for, with where it comes from.
+
+    kind: "plan" (the planner follows it), "nccl", "sysctl", "kernel_parameter", "power", "memory", "roce" or
+    "acceptance". value: None where the policy leaves it out. role: the role that writes it (its slice, where the plan
+    has one; else the setting itself is what the role reads); None for the planner's own. confidence: "A" read in a
+    primary source, "B" in a secondary one, "C" common practice.
+    """
+
+    name: str
+    kind: str
+    value: Optional[str]
+    role: Optional[str]
+    confidence: str
+    source: str
+    because: str
+
+
+@dataclass(frozen=True)
+class NvlinkDomain:
+    """GPUs of this node, by name, that reach each other over NVLink (or xGMI).
+
+    kind: "pair", "mesh" (each has links to each other one), "partial-mesh" or "switch" (NVSwitches). links: of the
+    GPU that has most. per_gpu_gbytes: what these carry one way, by NCCL's rate of a link. cluster: UUID of the
+    fabric, "" where it ends at the node. clique: number of the partition. nvls: whether NVSwitches reduce (NCCL's
+    NVLS). None is unknown.
+    """
+
+    gpus: tuple[str, ...]
+    kind: str
+    links: Optional[int]
+    per_gpu_gbytes: Optional[float]
+    cluster: Optional[str]
+    clique: Optional[int]
+    nvls: Optional[bool]
+    because: str
+
+
+@dataclass(frozen=True)
+class NvlinkPlan:
+    """NVLink of the node. domains: () where the witness shows none, None where it cannot tell.
+
+    multi_node: whether the fabric reaches over nodes. imex_nodes: what IMEX is told, in the policy's order.
+    """
+
+    domains: Optional[tuple[NvlinkDomain, ...]] = None
+    multi_node: Optional[bool] = None
+    imex_nodes: tuple[str, ...] = ()
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What the rails' network has to agree on with NIC and NCCL; None is unknown.
+
+    link_layer: of all rails, "mixed" where they differ. adaptive_routing, sharp: as the policy tells them.
+    nic_firmware: settings of the rail NICs that belong to that, by their NVCONFIG names.
+    """
+
+    link_layer: Optional[str] = None
+    adaptive_routing: Optional[bool] = None
+    sharp: Optional[bool] = None
+    nic_firmware: dict[str, str] = field(default_factory=dict)
+    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,7 +228,8 @@ class Slice:
 class Plan:
     """The plan of one node. status: "planned" or "refused" (then `refusals` says why and there are no slices).
 
-    summary: sentences for a person, most important first. policy_sha256: digest of the policy it follows.
+    summary: sentences for a person, most important first. settings: what the workload asks for, whoever writes it.
+    policy_sha256: digest of the policy it follows.
     """
 
     schema: str
@@ -158,9 +242,12 @@ class Plan:
     nics: tuple[PlannedNic, ...] = ()
     bound: Bound = field(default_factory=Bound)
     links: tuple[LoadedLink, ...] = ()
+    nvlink: NvlinkPlan = field(default_factory=NvlinkPlan)
+    network: NetworkPlan = field(default_factory=NetworkPlan)
     nccl: dict[str, str] = field(default_factory=dict)
     ranks: tuple[Rank, ...] = ()
     housekeeping_cpus: Optional[str] = None
+    settings: tuple[Setting, ...] = ()
     slices: dict[str, Slice] = field(default_factory=dict)
     policy_sha256: str = ""
 

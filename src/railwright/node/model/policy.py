@@ -10,16 +10,22 @@ from .codec import InputError, from_json
 
 SCHEMA = "railwright.policy/1"
 WORKLOADS = ("train-large", "train-single-node", "inference-latency", "inference-throughput", "moe-alltoall")
+FABRICS = ("rail-only", "rail-optimised", "flat")
+CONTAINERS = ("cdi", "enroot")
 ROLES = ("rail", "storage", "management", "spare", "down", "vf", "second-port", "nvlink-mgmt", "unknown")
 
 
 @dataclass(frozen=True)
 class NicPolicy:
-    """The user's word on one NIC. match: PCI address, RDMA device or netdev. rail: its number, when role is rail."""
+    """The user's word on NICs. match: PCI address, RDMA device or netdev of one, or what all of a kind share: PCI
+    vendor and device ("15b3:a2dc") or the board ("MT_0000000884", mlx5's board_id). rail: its number, when role is
+    rail. source: the preset that says so; the user's own word on the same NIC comes first.
+    """
 
     match: str
     role: Optional[str] = None
     rail: Optional[int] = None
+    source: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -35,15 +41,42 @@ class NcclPolicy:
     """NCCL on this node.
 
     version: the NCCL that will run, "2.30.7"; None when tenants bring their own (then only syntax that every version
-    reads is written). traffic_class, gid_index: None leaves them to NCCL. socket_ifname: None takes the interface that
-    holds the default route. env: further variables as they stand, last word.
+    reads is written). traffic_class, gid_index: None leaves them to NCCL. addr_range: the rails' addresses, a CIDR, for
+    the choice of the GID. socket_ifname: None takes the interface that holds the default route. loaded_links: the PCIe
+    link of a GPU or NIC as it ran under load, by PCI address ("gen5 x16"). env: further variables as they stand, last
+    word; "" leaves a variable out.
     """
 
     version: Optional[str] = None
     traffic_class: Optional[int] = None
     gid_index: Optional[int] = None
+    addr_range: Optional[str] = None
     socket_ifname: Optional[str] = None
+    loaded_links: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NetworkPolicy:
+    """What the network between the nodes does, which no node can see. None is unknown: nothing is written for it.
+
+    fabric: "rail-only" (no way from rail to rail), "rail-optimised" (there is one, over the spines) or "flat".
+    adaptive_routing: its switches send packets of one flow over several ways. sharp: an aggregation manager serves this
+    InfiniBand fabric, and the jobs' NCCL has its SHARP plugin.
+    """
+
+    fabric: Optional[str] = None
+    adaptive_routing: Optional[bool] = None
+    sharp: Optional[bool] = None
+
+
+@dataclass(frozen=True)
+class NvlinkPolicy:
+    """NVLink over nodes. imex_nodes: addresses or names of all nodes of a clique, this one among them, by the clique
+    ("<cluster UUID>.<clique number>"), so that one policy serves several racks.
+    """
+
+    imex_nodes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,15 +102,22 @@ class Policy:
     """To be.
 
     manage: slices that Railwright leaves alone are set to False ({"sysctls": False}). accept: findings that are known
-    and borne, code to reason. sysctls: values over the defaults of the workload; "" leaves a default out.
+    and borne, code to reason. effects: what the workload brings, by name: False leaves it out, a text is its value
+    instead ({"cpu.force_latency": False}). containers: runtimes whose containers see the GPUs' order and NCCL's files.
+    sysctls: values over the defaults of the workload; "" leaves a default out.
     """
 
     schema: str = SCHEMA
     workload: str = "train-large"
     expect: Expect = field(default_factory=Expect)
+    presets: tuple[str, ...] = ()
     nics: tuple[NicPolicy, ...] = ()
     nccl: NcclPolicy = field(default_factory=NcclPolicy)
+    network: NetworkPolicy = field(default_factory=NetworkPolicy)
+    nvlink: NvlinkPolicy = field(default_factory=NvlinkPolicy)
     cores: CorePolicy = field(default_factory=CorePolicy)
+    effects: dict[str, Any] = field(default_factory=dict)
+    containers: tuple[str, ...] = CONTAINERS
     sysctls: dict[str, str] = field(default_factory=dict)
     manage: dict[str, bool] = field(default_factory=dict)
     accept: dict[str, str] = field(default_factory=dict)
@@ -100,8 +140,30 @@ class Policy:
                 )
         if policy.cores.irq_per_nic < 1 or policy.cores.housekeeping < 0:
             raise InputError(f"{where}.cores", "expected irq_per_nic >= 1 and housekeeping >= 0")
+        _must_be_known(policy, where)
         _must_be_writable(policy, where)
         return policy
+
+
+def _must_be_known(policy: Policy, where: str) -> None:
+    """Words of which there are few."""
+    fabric = policy.network.fabric
+    if fabric is not None and fabric not in FABRICS:
+        raise InputError(
+            f"{where}.network.fabric", f"unknown fabric {fabric!r}", f"one of {', '.join(FABRICS)}"
+        )
+    for runtime in policy.containers:
+        if runtime not in CONTAINERS:
+            raise InputError(
+                f"{where}.containers", f"unknown runtime {runtime!r}", f"of {', '.join(CONTAINERS)}"
+            )
+    for name, value in policy.effects.items():
+        if value is not False and not (isinstance(value, str) and re.fullmatch(r"[!-~]+", value)):
+            raise InputError(
+                f"{where}.effects.{name}",
+                f"found {value!r}",
+                "expected false, or the value to take instead, as a text without blanks",
+            )
 
 
 def _must_be_writable(policy: Policy, where: str) -> None:
@@ -113,6 +175,15 @@ def _must_be_writable(policy: Policy, where: str) -> None:
             raise InputError(
                 f"{where}.sysctls.{name}", f"found {value!r}", "expected one line, or an empty text"
             )
+    for clique, nodes in policy.nvlink.imex_nodes.items():
+        place = f"{where}.nvlink.imex_nodes.{clique}"
+        if not re.fullmatch(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.[0-9]{1,10}", clique):
+            raise InputError(
+                place, "is no clique", "expected <cluster UUID>.<clique number>, as `nvidia-smi -q` tells"
+            )
+        for number, node in enumerate(nodes):
+            if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:_-]{0,252}", node):
+                raise InputError(f"{place}[{number}]", f"found {node!r}", "expected an address or a host name")
     interface = policy.nccl.socket_ifname
     if interface is not None and not re.fullmatch(
         r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*", interface
@@ -122,6 +193,6 @@ def _must_be_writable(policy: Policy, where: str) -> None:
         raise InputError(
             f"{where}.boot.sha256", f"found {policy.boot.sha256!r}", "expected 64 hexadecimal digits"
         )
-    for number in (policy.expect.gpus, policy.expect.rails):
-        if number is not None and number < 0:
-            raise InputError(f"{where}.expect", f"found {number}", "expected a number that is not negative")
+    for count in (policy.expect.gpus, policy.expect.rails):
+        if count is not None and count < 0:
+            raise InputError(f"{where}.expect", f"found {count}", "expected a number that is not negative")

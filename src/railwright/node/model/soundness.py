@@ -17,12 +17,21 @@ from .pci import normalise_address
 if TYPE_CHECKING:
     from .facts import Facts
 
+P2P_STATES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
+P2P_CAPABILITIES = ("read", "write", "nvlink", "atomics", "pcie")
+_BLUEFIELD = ("nic", "dpu", "", None)
+# What a planner is asked to think about: eight times the GPUs of the largest node sold, ten NICs with all their VFs.
+_MOST_GPUS = 128
+_MOST_NICS = 2048
 _LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 
 
 def must_be_sound(facts: Facts, where: str) -> None:
     """Raises InputError for facts that name things no machine has, or one thing twice, or a tree that loops."""
     _name(facts.host.name, f"{where}.host.name")
+    for what, found, most in (("gpus", facts.gpus, _MOST_GPUS), ("nics", facts.nics, _MOST_NICS)):
+        if len(found) > most:
+            raise InputError(f"{where}.{what}", f"found {len(found)} entries", f"expected at most {most}")
     for n, device in enumerate(facts.pci):
         _address(device.address, f"{where}.pci[{n}].address")
         for field in ("speed", "width", "max_speed", "max_width"):
@@ -37,6 +46,12 @@ def must_be_sound(facts: Facts, where: str) -> None:
         for field in ("name", "rdma", "netdev", "master"):
             name = getattr(nic, field)
             _name(name, f"{where}.nics[{n}].{field}")
+        for m, address in enumerate(nic.functions):
+            _address(address, f"{where}.nics[{n}].functions[{m}]")
+        if nic.bluefield not in _BLUEFIELD:
+            raise InputError(
+                f"{where}.nics[{n}].bluefield", f"found {nic.bluefield!r}", "expected nic, dpu, empty or null"
+            )
     for n, node in enumerate(facts.numa):
         _cpulist(node.cpus, f"{where}.numa[{n}].cpus")
     for n, path in enumerate(facts.paths):
@@ -44,6 +59,15 @@ def must_be_sound(facts: Facts, where: str) -> None:
             raise InputError(
                 f"{where}.paths[{n}].level", f"found {path.level!r}", f"expected one of {', '.join(_LEVELS)}"
             )
+    for n, pair in enumerate(facts.p2p):
+        if pair.status not in P2P_STATES or pair.capability not in (*P2P_CAPABILITIES, None):
+            raise InputError(
+                f"{where}.p2p[{n}]",
+                f"found {pair.status!r} of {pair.capability!r}",
+                f"expected a state of {', '.join(P2P_STATES)} and one of {', '.join(P2P_CAPABILITIES)}",
+            )
+        _name(pair.a, f"{where}.p2p[{n}].a")
+        _name(pair.b, f"{where}.p2p[{n}].b")
     _unique((device.address for device in facts.pci), f"{where}.pci", "address")
     _unique((gpu.name for gpu in facts.gpus), f"{where}.gpus", "name")
     _unique((str(gpu.index) for gpu in facts.gpus), f"{where}.gpus", "index")
