@@ -48,6 +48,20 @@ def test_a_real_machine_gets_its_agreed_answer(name: str) -> None:
         assert result.bound.optimal is True
 
 
+def _topologies() -> list[str]:
+    return sorted(path.name for path in (Path(_PLACE) / "nccl_xml").glob("*.xml")) if _PLACE else ["none"]
+
+
+@pytest.mark.parametrize("name", _topologies())
+def test_every_topology_file_is_planned_at_its_bound_or_has_no_rail(name: str) -> None:
+    result = plan(captures.read([Path(_PLACE) / "nccl_xml" / name]), Policy())
+    if any(nic.role == "rail" for nic in result.nics):
+        assert (result.status, result.bound.optimal) == ("planned", True)
+    else:
+        codes = {finding.code for finding in (*result.refusals, *result.findings)}
+        assert codes & {"nics.none", "gpus.none"}
+
+
 @pytest.mark.parametrize("name", _expected())
 def test_the_plan_of_a_real_machine_survives_json_and_is_the_same_again(name: str) -> None:
     facts = captures.read([Path(_PLACE) / name])

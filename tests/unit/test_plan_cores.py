@@ -129,13 +129,54 @@ def test_a_machine_without_numa_is_one_group() -> None:
     assert got.because["GPU0"] == "2 cores of the machine"
 
 
-def test_isolated_offline_and_forbidden_cpus_are_left_out_and_the_isolated_named() -> None:
+def test_isolated_offline_and_forbidden_cpus_are_left_out_and_named() -> None:
     cpus, numa = cores(sockets=1, nodes=1, each=8, threads=1)
     held = replace(cpus, isolated="2", offline="3", allowed="0-6")
     got = allot(_machine(held, numa), CorePolicy(1, 1), _gpus(0), _cards(0))
     assert got.rank == {"GPU0": "1,4-5"}
     assert got.irq == {"mlx5_0": "6"}
-    assert [(finding.code, finding.where) for finding in got.findings] == [("cores.isolated", "2")]
+    assert [(finding.code, finding.severity, finding.where) for finding in got.findings] == [
+        ("cores.offline", "info", "3"),
+        ("cores.isolated", "info", "2"),
+        ("cores.allowed", "warning", "7"),
+    ]
+    assert got.findings[2].why.startswith("CPUs 7 are barred by the cgroup or affinity of who read the node")
+
+
+def test_a_cpu_that_is_left_out_for_two_reasons_is_named_once() -> None:
+    cpus, numa = cores(sockets=1, nodes=1, each=8, threads=1)
+    held = replace(cpus, isolated="2-3", offline="3", allowed="0-1,3-7")
+    got = allot(_machine(held, numa), CorePolicy(1, 1), _gpus(0), _cards(0))
+    assert [(finding.code, finding.where) for finding in got.findings] == [
+        ("cores.offline", "3"),
+        ("cores.isolated", "2"),
+    ]
+
+
+def test_one_thread_that_is_left_out_leaves_the_other_to_its_core() -> None:
+    # Siblings n and n + 4; CPU 6 is offline, so core 2 is CPU 2 alone.
+    cpus, numa = cores(sockets=1, nodes=1, each=4)
+    got = allot(_machine(replace(cpus, offline="6"), numa), CorePolicy(1, 1), _gpus(0), _cards(0))
+    assert (got.rank, got.irq) == ({"GPU0": "1-2,5"}, {"mlx5_0": "3,7"})
+
+
+def test_a_machine_of_which_every_cpu_is_barred_says_who_bars_them() -> None:
+    cpus, numa = cores(sockets=1, nodes=1, each=2, threads=1)
+    got = allot(_machine(replace(cpus, allowed="8-9"), numa), CorePolicy(), _gpus(0), _cards(0))
+    assert (got.rank, got.because) == ({"GPU0": None}, {"GPU0": "no core is left for it"})
+    assert [(finding.code, finding.where) for finding in got.findings] == [("cores.allowed", "0-1")]
+
+
+def test_on_an_epyc_ranks_share_no_l3_that_they_need_not_share() -> None:
+    # Four L3 groups of 4 on each node, two GPUs: one core stays, the NIC's two come off the end, so 13 are left
+    # (3, 4, 4, 2) and each rank has 6: a whole group and half of another's rest.
+    cpus, numa = cores(sockets=2, nodes=2, each=16, threads=1, l3=4)
+    got = allot(_machine(cpus, numa), CorePolicy(2, 1), _gpus(0, 0), _cards(0))
+    groups = {name: {cpu // 4 for cpu in _set(cpulist)} for name, cpulist in got.rank.items()}
+    assert {name: len(_set(cpulist)) for name, cpulist in got.rank.items()} == {"GPU0": 6, "GPU1": 6}
+    # Six cores need two groups of four at least.
+    assert {name: len(own) for name, own in groups.items()} == {"GPU0": 2, "GPU1": 2}
+    assert not groups["GPU0"] & groups["GPU1"]
 
 
 def test_few_cores_shrink_interrupts_before_ranks() -> None:

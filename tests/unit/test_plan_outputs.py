@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from railwright.node.model import Facts, Gpu, InputError, Irq, Plan, Policy, to_json
-from railwright.plan import explain, gres_lines, plan, rankfile
+from railwright.plan import explain, plan
 from railwright.plan.slices import GPU_ORDER
-from railwright.plan.sysctls import TABLE
 from tests.unit.plan_machines import Chassis, cores, hgx, with_cores
 
 # Two GPUs and rails, one on each node of 5 cores with two threads; a further port holds the default route.
@@ -55,7 +54,8 @@ def test_every_slice_of_one_machine_byte_for_byte() -> None:
         (json.dumps(to_json(policy), sort_keys=True, separators=(",", ":")) + "\n").encode()
     ).hexdigest()
     assert result.policy_sha256 == digest
-    assert result.slices["nccl_conf"].entries == (
+    conf, cdi, enroot = result.slices["nccl_conf"].entries
+    assert (conf,) == (
         {
             "kind": "file",
             "path": "/etc/nccl.conf",
@@ -70,13 +70,36 @@ def test_every_slice_of_one_machine_byte_for_byte() -> None:
             "mode": "0644",
         },
     )
+    assert (cdi["path"], cdi["mode"]) == ("/etc/cdi/railwright-nccl.json", "0644")
+    mount = {"hostPath": "/etc/nccl.conf", "containerPath": "/etc/nccl.conf"}
+    edits = {
+        "env": ["CUDA_DEVICE_ORDER=PCI_BUS_ID"],
+        "mounts": [{**mount, "options": ["ro", "nosuid", "nodev", "bind"]}],
+    }
+    assert json.loads(cdi["content"]) == {
+        "cdiVersion": "0.3.0",
+        "kind": "railwright/node",
+        "devices": [{"name": "nccl", "containerEdits": edits}],
+    }
+    assert enroot == {
+        "kind": "file",
+        "path": "/etc/enroot/mounts.d/60-railwright-nccl.fstab",
+        "content": "/etc/nccl.conf /etc/nccl.conf none "
+        "x-create=file,bind,ro,nosuid,nodev,noexec,nofail,silent\n",
+        "mode": "0644",
+    }
     head = "# Written by Railwright; changes made here are lost.\n"
-    assert _files(result, "gpu_order") == {
+    ordered = _files(result, "gpu_order")
+    assert json.loads(ordered.pop("/etc/cdi/railwright-gpu-order.json"))["devices"] == [
+        {"name": "gpu-order", "containerEdits": {"env": ["CUDA_DEVICE_ORDER=PCI_BUS_ID"]}}
+    ]
+    assert ordered == {
         "/etc/systemd/system.conf.d/60-railwright-gpu-order.conf": (
             f"{head}[Manager]\nDefaultEnvironment=CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
         ),
         "/etc/environment.d/60-railwright-gpu-order.conf": f"{head}CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
         "/etc/profile.d/railwright-gpu-order.sh": f"{head}export CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
+        "/etc/enroot/environ.d/60-railwright-gpu-order.env": "CUDA_DEVICE_ORDER=PCI_BUS_ID\n",
         "/etc/railwright/gpus.tsv": (
             "slot\tcuda\tpci\trail\tnic\n2a\t0\t0000:13:00.0\t0\tmlx5_0\n2b\t1\t0000:19:00.0\t1\tmlx5_1\n"
         ),
@@ -326,45 +349,6 @@ def test_kernel_settings_that_the_witness_does_not_show_are_not_written() -> Non
     assert not result.findings
 
 
-def test_each_kernel_setting_names_its_source_and_contested_ones_are_not_in_the_table() -> None:
-    assert len({entry.name for entry in TABLE}) == len(TABLE)
-    assert all(entry.source and entry.why and entry.workloads for entry in TABLE)
-    assert {entry.confidence for entry in TABLE} <= {"vendor", "practice"}
-    contested = {
-        "vm.zone_reclaim_mode",
-        "vm.swappiness",
-        "net.core.rmem_max",
-        "net.ipv4.conf.all.rp_filter",
-        "vm.min_free_kbytes",
-    }
-    assert not contested & {entry.name for entry in TABLE}
-
-
-def test_each_rank_has_its_command() -> None:
-    result = plan(_facts(), Policy())
-    assert [(rank.rank, rank.gpu, rank.nic, rank.rail, rank.command) for rank in result.ranks] == [
-        (0, "GPU0", "mlx5_0", 0, "numactl --physcpubind=1-2,11-12 --preferred=0"),
-        (1, "GPU1", "mlx5_1", 1, "numactl --physcpubind=6-7,16-17 --preferred=1"),
-    ]
-    assert gres_lines(result, "gpu-a") == (
-        "NodeName=gpu-a Name=gpu File=/dev/nvidia0 Cores=1-2,11-12\n"
-        "NodeName=gpu-a Name=gpu File=/dev/nvidia1 Cores=6-7,16-17\n"
-    )
-    assert rankfile(result, "gpu-a") == "rank 0=gpu-a slot=1-2,11-12\nrank 1=gpu-a slot=6-7,16-17\n"
-
-
-def test_a_rank_without_a_numa_node_is_bound_by_taskset() -> None:
-    facts = _facts()
-    lost = replace(facts, gpus=tuple(replace(gpu, numa=None) for gpu in facts.gpus))
-    assert all((rank.command or "").startswith("taskset -c ") for rank in plan(lost, Policy()).ranks)
-
-
-def test_launchers_get_no_cores_where_they_are_unknown() -> None:
-    result = plan(hgx(1).facts(), Policy())
-    assert gres_lines(result, "n") == "NodeName=n Name=gpu File=/dev/nvidia0\n"
-    assert rankfile(result, "n") == ""
-
-
 def test_a_clean_machine_in_sentences() -> None:
     result = plan(hgx(8, storage=2).facts(), Policy())
     assert result.summary == (
@@ -413,6 +397,8 @@ def test_why_a_gpu_and_a_nic_have_their_place() -> None:
         "  rail 0: mlx5_0 (PIX)",
         "  because mlx5_0 is the only NIC at PIX; 2 cores of numa0",
         "  cores 1-2,11-12",
+        "  NVLink: with GPU1: linked by NVSwitches; the state of their fabric, on which NVLS depends, only the driver "
+        "tells",
         "  0000:13:00.0 to 0000:11:00.0: 48 of 48 GB/s, 1 GPU, the limit",
         "  0000:11:00.0 to 0000:15:00.0: 48 of 48 GB/s, 1 GPU, the limit",
         "  0000:15:00.0 to port mlx5_0: 48 of 50 GB/s, 1 GPU",

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from railwright.node.model import C2c, Cpus, Facts, NvLink, Policy
+import pytest
+
+from railwright import captures
+from railwright.node.model import Bound, C2c, Cpus, Facts, NvLink, Policy
 from railwright.plan import plan
 from railwright.plan.cards import group
 from railwright.plan.graph import Graph, build, nccl_order
-from railwright.plan.rules import by_index, by_nccl, evaluate, nearest
+from railwright.plan.nccl_rule import by_nccl
+from railwright.plan.rules import by_index, evaluate, nearest
 from railwright.plan.split import split_rate
 from railwright.plan.tree import Tree
-from tests.unit.plan_machines import Chassis, hgx
+from tests.unit.plan_machines import Chassis, Part, hgx
 
+_PLACE = os.environ.get("RAILWRIGHT_CAPTURES", "")
 AMD = Cpus(arch="x86_64", vendor="AuthenticAMD", family=23, model=49)
 SKYLAKE = Cpus(arch="x86_64", vendor="GenuineIntel", family=6, model=0x55)
 
@@ -30,7 +39,8 @@ def test_nccl_mirrors_bits_on_a_flat_machine_of_eight_and_eight() -> None:
         chassis.nic(0, f"mlx5_{index}")
     graph, order = _graph(chassis.facts())
     # Measured: all PHB, GPU0..7 use NIC 0, 4, 2, 6, 1, 5, 3, 7.
-    assert [by_nccl(graph, order)[gpu] for gpu in range(8)] == [[0], [4], [2], [6], [1], [5], [3], [7]]
+    choice, _ = by_nccl(graph, order)
+    assert [choice[gpu] for gpu in range(8)] == [[0], [4], [2], [6], [1], [5], [3], [7]]
 
 
 def test_nccl_does_not_mirror_bits_when_the_nics_are_no_power_of_two() -> None:
@@ -41,7 +51,61 @@ def test_nccl_does_not_mirror_bits_when_the_nics_are_no_power_of_two() -> None:
         chassis.nic(0, f"mlx5_{index}")
     graph, order = _graph(chassis.facts())
     # ceil(6 / 3) = 2 NICs each, from GPU k's place on.
-    assert by_nccl(graph, order) == {0: [0, 1], 1: [1, 2], 2: [2, 3]}
+    assert by_nccl(graph, order)[0] == {0: [0, 1], 1: [1, 2], 2: [2, 3]}
+
+
+_RECORDED = json.loads(Path(__file__).with_name("nccl_choices.json").read_text(encoding="utf-8"))["machines"]
+
+
+def _rebuilt(recorded: dict[str, Any]) -> Facts:
+    vendor, model = recorded["cpu"]
+    chassis = Chassis(cpus=Cpus(arch="x86_64", vendor=vendor, family=6, model=model))
+    made: list[Part] = []
+    for kind, below, speed, width, *more in recorded["parts"]:
+        above = made[int(below[1:])] if isinstance(below, str) else below
+        if kind == "s":
+            made.append(chassis.switch(above, speed, width))
+        elif kind == "g":
+            links = tuple(NvLink(target, count) for target, count in (more[0] if more else ()))
+            made.append(chassis.gpu(above, speed, width, sm=80, nvlinks=links))
+        else:
+            names = sum(part.kind == "nic" for part in made)
+            made.append(chassis.nic(above, f"mlx5_{names}", more[0], speed, width))
+    return chassis.facts()
+
+
+@pytest.mark.parametrize("number", range(len(_RECORDED)))
+def test_the_rule_chooses_what_nccls_own_code_chose(number: int) -> None:
+    recorded = _RECORDED[number]
+    graph, order = _graph(_rebuilt(recorded))
+    choice, _ = by_nccl(graph, order)
+    named = [[int(graph.cards[card].name[5:]) for card in choice[gpu]] for gpu in range(len(graph.gpus))]
+    assert named == recorded["nccl"]
+
+
+def test_the_recorded_choices_cover_what_makes_them_hard() -> None:
+    links = [[more for kind, *_, more in machine["parts"] if kind == "g"] for machine in _RECORDED]
+    assert len(_RECORDED) == 96
+    # A third each: no NVLink, NVSwitches, direct NVLinks; and choices of several NICs in more than a few.
+    assert sum(any("0000:e0" in str(own) for own in machine) for machine in links) >= 30
+    assert sum(any("GPU" in str(own) for own in machine) for machine in links) >= 25
+    assert sum(any(len(own) > 1 for own in machine["nccl"]) for machine in _RECORDED) > 20
+
+
+def test_a_gpu_without_a_nic_beside_it_sends_over_its_neighbour_where_both_are_behind_nvswitches() -> None:
+    # GPU1 is across the sockets from the only NIC; GPU0 sits beside it. NCCL: PXN.
+    chassis = Chassis()
+    links = (NvLink("0000:e0:00.0", 12),)
+    switch = chassis.switch(0)
+    chassis.gpu(switch, sm=80, nvlinks=links)
+    chassis.nic(switch, "mlx5_0", 200_000)
+    chassis.gpu(1, sm=80, nvlinks=links)
+    graph, order = _graph(chassis.facts())
+    assert by_nccl(graph, order) == ({0: [0], 1: [0]}, {(1, 0): 0})
+    # Without GPUDirect at the neighbour it goes its own way.
+    facts = chassis.facts()
+    plain = replace(facts, gpus=(replace(facts.gpus[0], gdr=False), facts.gpus[1]))
+    assert by_nccl(*_graph(plain)) == ({0: [0], 1: [0]}, {})
 
 
 def _near_and_far(cpus: Cpus, cross: float) -> Chassis:
@@ -100,6 +164,57 @@ def test_with_nics_spread_unevenly_over_sockets_nccl_loses_a_quarter() -> None:
         "The exact list alone brings NCCL to 6 of 8 GB/s."
     )
     assert [finding.code for finding in result.findings] == ["bindings.cross_numa"]
+
+
+@pytest.mark.parametrize(("first", "second", "divided"), [(3, 2, 15), (4, 2, 16)])
+def test_with_five_or_six_nics_nccl_is_as_good_as_one_nic_each_can_be_and_no_better(
+    first: int, second: int, divided: int
+) -> None:
+    # Measured (NCCL 2.30.7 on rocm 8p6l): with 5 and 6 NICs divided traffic could have 1.25 and, relayed between GPUs,
+    # 1.5 times NCCL's. The socket with two NICs of 24 GB/s gives four GPUs 12 each. Five NICs divided: 120 / 8. Six,
+    # without a relay: what the second socket has, 48, and 16 from the first, / 4.
+    chassis = Chassis(16, AMD)
+    for node in (0, 0, 0, 0, 1, 1, 1, 1):
+        chassis.gpu(node, 16.0)
+    for index in range(first + second):
+        chassis.nic(int(index >= first), f"mlx5_{index}", 200_000, 16.0)
+    bound = plan(chassis.facts(), Policy()).bound
+    assert (bound.achieved_gbytes, bound.nccl_gbytes, bound.per_gpu_gbytes) == (12, 12, divided)
+
+
+def _real(name: str) -> Bound:
+    return plan(captures.read([Path(_PLACE) / "nccl_xml" / name]), Policy()).bound
+
+
+@pytest.mark.skipif(not _PLACE, reason="RAILWRIGHT_CAPTURES is not set")
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in Path(_PLACE or "/nowhere").glob("nccl_xml/*.xml"))
+)
+def test_nccl_reaches_the_best_rate_with_one_nic_each_on_every_real_dump(name: str) -> None:
+    # Measured with NCCL's own code on 78 such trees: 77 at their best; the one that is not is none of these.
+    bound = _real(name)
+    if bound.achieved_gbytes is not None:
+        assert bound.nccl_gbytes is not None
+        assert bound.nccl_gbytes >= bound.achieved_gbytes
+
+
+@pytest.mark.skipif(not _PLACE, reason="RAILWRIGHT_CAPTURES is not set")
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    # Measured: the nearest NIC with the first index loses on ND v4, OCI's A100 and an MI300 VM.
+    [("azure-ndv4-topo.xml", 2), ("oci-flattened.xml", 2), ("rocm-topo_8p_940vm.xml", 4)],
+)
+def test_the_nearest_nic_loses_on_the_machines_where_it_was_seen_to(name: str, lost: int) -> None:
+    bound = _real(name)
+    assert bound.achieved_gbytes is not None
+    assert bound.nearest_gbytes == bound.achieved_gbytes / lost
+
+
+@pytest.mark.skipif(not _PLACE, reason="RAILWRIGHT_CAPTURES is not set")
+def test_on_a_real_machine_with_five_nics_divided_traffic_could_have_a_quarter_more_than_nccl() -> None:
+    bound = _real("rocm-topo_8p6l_5nic.xml")
+    assert bound.nccl_gbytes is not None
+    assert bound.per_gpu_gbytes == bound.nccl_gbytes * 1.25
 
 
 def _backwards(count: int) -> Chassis:
@@ -211,7 +326,7 @@ def test_gpus_that_reach_no_nic_leave_the_rules_without_a_rate() -> None:
     facts = chassis.facts()
     hidden = [device for device in facts.pci if device.address != facts.gpus[1].address]
     graph, order = _graph(replace(facts, pci=tuple(hidden)))
-    for choice in (by_index(graph, order), nearest(graph, order), by_nccl(graph, order)):
+    for choice in (by_index(graph, order), nearest(graph, order), by_nccl(graph, order)[0]):
         assert choice == {0: [0]}
         assert evaluate(graph, choice) is None
     assert split_rate(graph, order) is None

@@ -6,7 +6,8 @@ each GPU. The best rate is therefore one of the values c / k (a lane, shared by 
 larger value proves that no assignment is better.
 
 Among assignments of that rate the planner takes fewest crossings between NUMA nodes, then fewest hops, then the most
-different cards, and then the first in PCI order.
+even use of cards, and then the first in PCI order. A workload may put the even use before the hops, or the shortest way
+before the rate.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..node.model import Certificate, CutLink
 from .constants import gbytes
 from .flow import UNLIMITED, Network, max_flow, min_cost_flow, source_side
 from .graph import Graph
+from .workloads import DISTANCE, EVEN, RATE
 
 # More than the hops of any lane (a matrix's pair counts for several).
 _MOST_HOPS = 8
@@ -43,12 +45,13 @@ class Assignment:
     certificate: Optional[Certificate]
 
 
-def assign(graph: Graph, allowed: Sequence[int], nearest: bool = False) -> Assignment:
+def assign(graph: Graph, allowed: Sequence[int], objective: str = RATE) -> Assignment:
     """The best assignment of the graph's GPUs to the allowed cards, the first ones preferred among equals.
 
-    nearest: the shortest way counts before the rate with all sending (for latency).
+    objective: RATE, EVEN (among equal rates the even use of cards counts before hops) or DISTANCE (the shortest way
+    counts before the rate with all sending).
     """
-    problem = _Problem(graph, allowed)
+    problem = _Problem(graph, allowed, objective)
     if not problem.gpus:
         nothing: tuple[Optional[int], ...] = (None,) * len(graph.gpus)
         return Assignment(nothing, ((),) * len(graph.gpus), None, None, None, None, None)
@@ -61,7 +64,7 @@ def assign(graph: Graph, allowed: Sequence[int], nearest: bool = False) -> Assig
     if rate is None:
         raise AssertionError("GPUs that reach a card have a rate")
     credible = rate if all(believed) else problem.best_rate(believed)
-    if nearest:
+    if objective == DISTANCE:
         cards, lanes = problem.settle([UNLIMITED] * len(graph.lanes))
     else:
         cards, lanes = problem.settle(problem.capacities_of(rate, credible, believed))
@@ -78,12 +81,12 @@ def shared_rate(
     for way in lanes:
         for lane in way:
             load[lane] = load.get(lane, 0) + 1
-    rates = [
-        Fraction(graph.lanes[lane].mbps or 0, count)
+    alike = {
+        (graph.lanes[lane].mbps or 0, count)
         for lane, count in load.items()
         if graph.lanes[lane].mbps is not None and (graph.lanes[lane].believed or not believed_only)
-    ]
-    return min(rates, default=None)
+    }
+    return min((Fraction(mbps, count) for mbps, count in alike), default=None)
 
 
 @dataclass(frozen=True)
@@ -94,15 +97,27 @@ class _Way:
     lanes: tuple[int, ...]
 
 
+def _costs(gpus: int, lanes: int, objective: str) -> tuple[int, int, int]:
+    """Costs of a crossing, of a hop, and of each GPU that a card serves already: each outweighs all that come after.
+
+    In all GPUs' ways there are fewer than `most_hops` hops and gpus^2 times a GPU too many on a card.
+    """
+    most_hops, most_crowd = gpus * (lanes + 1) * _MOST_HOPS, gpus**2 + 1
+    if objective == EVEN:
+        return most_crowd * most_hops, 1, most_hops
+    return most_crowd * most_hops, most_crowd, 1
+
+
 class _Problem:
     """GPUs that reach an allowed card, as a flow network from one source to one sink."""
 
-    def __init__(self, graph: Graph, allowed: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, allowed: Sequence[int], objective: str) -> None:
         self.graph = graph
         self.allowed = list(dict.fromkeys(allowed))
         self.gpus = [
             gpu for gpu in range(len(graph.gpus)) if any((gpu, card) in graph.routes for card in self.allowed)
         ]
+        self._crossing, self._hop, self._crowd = _costs(len(self.gpus), len(graph.lanes), objective)
         self._source, self._sink = graph.size, graph.size + 1
         self._arcs = self._useful_arcs()
 
@@ -263,11 +278,10 @@ class _Problem:
         ]
 
     def _weight(self, lanes: Sequence[int]) -> int:
-        """Cost of a way: one crossing outweighs any hops, one hop any crowding of cards."""
-        hop = len(self.gpus) ** 2 + 1
-        crossing = hop * len(self.gpus) * (len(self.graph.lanes) + 1) * _MOST_HOPS
+        """Cost of a way by itself, without the crowding of its card."""
         return sum(
-            self.graph.lanes[lane].crossings * crossing + self.graph.lanes[lane].hops * hop for lane in lanes
+            self.graph.lanes[lane].crossings * self._crossing + self.graph.lanes[lane].hops * self._hop
+            for lane in lanes
         )
 
     def _cheapest(
@@ -278,7 +292,7 @@ class _Problem:
         taken: dict[int, int] = {}
         total = 0
         for way in fixed.values():
-            total += self._weight(way.lanes) + taken.get(way.card, 0)
+            total += self._weight(way.lanes) + taken.get(way.card, 0) * self._crowd
             taken[way.card] = taken.get(way.card, 0) + 1
             for lane in way.lanes:
                 left[lane] -= 1
@@ -300,7 +314,7 @@ class _Problem:
         ]
         for card in self.allowed:
             for crowd in range(taken.get(card, 0), taken.get(card, 0) + len(free)):
-                network.arc(self.graph.card_node[card], self._sink, 1, crowd)
+                network.arc(self.graph.card_node[card], self._sink, 1, crowd * self._crowd)
         cost = min_cost_flow(network, self._source, self._sink, len(free))
         if cost is None:
             return None, {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Optional
 
-from ..node.model import Facts, Policy
+from ..node.model import Facts
 from .assign import Assignment, assign
 from .cards import Card, group
 from .distance import BESIDE, Distances
@@ -60,12 +60,12 @@ def bind(
     graph: Graph,
     rails: tuple[int, ...],
     roles: Roles,
-    policy: Policy,
+    objective: str,
 ) -> Binding:
-    """Decide. The policy's rail numbers come first among equals, then PCI order."""
+    """Decide. The policy's rail numbers come first among equals, then PCI order. objective: as in `assign`."""
     named = by_number(graph, rails, roles)
     preferred = named if named is not None else rails
-    found = assign(graph, preferred, nearest=policy.workload == "inference-latency")
+    found = assign(graph, preferred, objective)
     if None in found.cards and (named is not None or len(rails) == 1):
         # The witness shows no way, and there is no choice to make.
         found = _paired_in_order(graph, preferred)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Optional
 
 from ..node.model import Nic
@@ -23,11 +24,11 @@ class Card:
 
     ports: tuple[Nic, ...]
 
-    @property
+    @cached_property
     def name(self) -> str:
         return self.ports[0].name
 
-    @property
+    @cached_property
     def functions(self) -> tuple[str, ...]:
         first_of_slot: dict[str, str] = {}
         for port in self.ports:
@@ -35,21 +36,21 @@ class Card:
                 first_of_slot.setdefault(slot(port.address), port.address)
         return tuple(first_of_slot.values())
 
-    @property
+    @cached_property
     def numa(self) -> Optional[int]:
         return next((port.numa for port in self.ports if port.numa is not None), None)
 
-    @property
+    @cached_property
     def rate_known(self) -> bool:
         """Whether every port states a rate that can be true."""
         return all(port.rate and port.rate <= NIC_CREDIBLE_MBPS for port in self.ports)
 
-    @property
+    @cached_property
     def mbps(self) -> int:
         """What all its ports send together, Mb/s; a port that states no rate counts as NCCL counts it."""
         return sum(port.rate or NIC_DEFAULT_MBPS for port in self.ports)
 
-    @property
+    @cached_property
     def key(self) -> DeviceKey:
         return port_key(self.ports[0])
 

@@ -55,7 +55,8 @@ class _Pool:
             group = max(fitting, key=len) if fitting else min(groups, key=len)
             chosen = group[:wanted]
             taken += chosen
-            self.cores = [core for core in self.cores if core not in chosen]
+            gone = {core.cpus for core in chosen}
+            self.cores = [core for core in self.cores if core.cpus not in gone]
         return taken
 
     def take_last(self, count: int) -> list[Core]:
@@ -72,13 +73,14 @@ class _Pool:
 
 def allot(facts: Facts, policy: CorePolicy, gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
     """Cores for these GPUs (in index order) and rail cards (by name, in PCI order)."""
-    cores, isolated = _usable(facts)
+    cores = _usable(facts)
     if not cores:
-        return _unknown(gpus, rails)
-    return _Allotment(facts, policy, cores, isolated).run(gpus, rails)
+        why = "no core is left for it" if facts.cpus.cores else "the witness does not show the cores"
+        return _without(gpus, rails, why, _left_out(facts) if facts.cpus.cores else [])
+    return _Allotment(facts, policy, cores, _left_out(facts)).run(gpus, rails)
 
 
-def _unknown(gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
+def _without(gpus: Sequence[Gpu], rails: Mapping[str, Card], why: str, left_out: Sequence[Finding]) -> Cores:
     ports = [port.name for card in rails.values() for port in card.ports]
     return Cores(
         rank={gpu.name: None for gpu in gpus},
@@ -86,16 +88,16 @@ def _unknown(gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
         vectors=dict.fromkeys(ports),
         control=dict.fromkeys(ports),
         housekeeping=None,
-        because={gpu.name: "the witness does not show the cores" for gpu in gpus},
+        because={gpu.name: why for gpu in gpus},
+        findings=tuple(left_out),
     )
 
 
-def _usable(facts: Facts) -> tuple[list[Core], list[int]]:
-    """Cores with only the CPUs that are online, allowed and not isolated, lowest first; and the isolated CPUs."""
+def _usable(facts: Facts) -> list[Core]:
+    """Cores with only the CPUs that are online, allowed and not isolated, lowest first."""
     cpus = facts.cpus
-    isolated = set(parse_cpulist(cpus.isolated or "", "facts.cpus.isolated"))
-    barred = isolated | set(parse_cpulist(cpus.offline or "", "facts.cpus.offline"))
-    allowed = None if cpus.allowed is None else set(parse_cpulist(cpus.allowed, "facts.cpus.allowed"))
+    barred = _listed(cpus.isolated, "isolated") | _listed(cpus.offline, "offline")
+    allowed = None if cpus.allowed is None else _listed(cpus.allowed, "allowed")
     usable = []
     for core in cpus.cores:
         left = tuple(
@@ -104,8 +106,61 @@ def _usable(facts: Facts) -> tuple[list[Core], list[int]]:
         if left:
             usable.append(Core(left, core.socket, core.numa, core.l3))
     usable.sort(key=lambda core: core.cpus[0])
+    return usable
+
+
+def _listed(cpulist: Optional[str], what: str) -> set[int]:
+    return set(parse_cpulist(cpulist or "", f"facts.cpus.{what}"))
+
+
+def _left_out(facts: Facts) -> list[Finding]:
+    """CPUs that no rank and no interrupt gets, and why, each CPU under the first reason."""
+    cpus = facts.cpus
     present = {cpu for core in cpus.cores for cpu in core.cpus}
-    return usable, sorted(isolated & present)
+    offline = _listed(cpus.offline, "offline")
+    isolated = (_listed(cpus.isolated, "isolated") & present) - offline
+    beyond = (
+        set() if cpus.allowed is None else present - _listed(cpus.allowed, "allowed") - isolated - offline
+    )
+    found = []
+    if offline:
+        found.append(
+            _unused(
+                "cores.offline",
+                "info",
+                offline,
+                "are offline or not there, and left out",
+                "if they should work, look at nosmt and maxcpus on the kernel command line and at "
+                "/sys/devices/system/cpu/cpu<n>/online",
+            )
+        )
+    if isolated:
+        found.append(
+            _unused(
+                "cores.isolated",
+                "info",
+                isolated,
+                "are isolated on the kernel command line and left out",
+                "take isolcpus off the command line if ranks are to use them",
+            )
+        )
+    if beyond:
+        found.append(
+            _unused(
+                "cores.allowed",
+                "warning",
+                beyond,
+                "are barred by the cgroup or affinity of who read the node, and left out",
+                "read the node as root on the host, outside of containers and of services with AllowedCPUs or "
+                "CPUAffinity",
+            )
+        )
+    return found
+
+
+def _unused(code: str, severity: str, cpus: set[int], why: str, remedy: str) -> Finding:
+    named = format_cpulist(cpus)
+    return Finding(code, severity, named, f"CPUs {named} {why}", remedy)
 
 
 def _cpulist(cores: Sequence[Core]) -> str:
@@ -114,7 +169,7 @@ def _cpulist(cores: Sequence[Core]) -> str:
 
 class _Allotment:
     def __init__(
-        self, facts: Facts, policy: CorePolicy, cores: Sequence[Core], isolated: Sequence[int]
+        self, facts: Facts, policy: CorePolicy, cores: Sequence[Core], left_out: Sequence[Finding]
     ) -> None:
         self._policy = policy
         self._distances = {node.id: node.distances for node in facts.numa}
@@ -129,17 +184,7 @@ class _Allotment:
         self._vectors: dict[str, Optional[str]] = {}
         self._control: dict[str, Optional[str]] = {}
         self._because: dict[str, str] = {}
-        self._findings: list[Finding] = []
-        if isolated:
-            self._findings.append(
-                Finding(
-                    "cores.isolated",
-                    "info",
-                    format_cpulist(isolated),
-                    f"CPUs {format_cpulist(isolated)} are isolated on the kernel command line and left out",
-                    "take isolcpus off the command line if ranks are to use them",
-                )
-            )
+        self._findings = list(left_out)
 
     def run(self, gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
         homes = {gpu.name: self._home(gpu.numa) for gpu in gpus}

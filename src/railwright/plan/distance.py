@@ -53,7 +53,11 @@ class Distances:
 
     def model(self, nic: Nic) -> Optional[tuple[Optional[str], Optional[str]]]:
         """PCI vendor and device of a NIC; None where the witness does not tell."""
-        device = self._tree.device(nic.address) if nic.address is not None else None
+        return self.model_of(nic.address)
+
+    def model_of(self, address: Optional[str]) -> Optional[tuple[Optional[str], Optional[str]]]:
+        """PCI vendor and device of a function; None where the witness does not tell."""
+        device = self._tree.device(address) if address is not None else None
         return None if device is None or device.device is None else (device.vendor, device.device)
 
     def _from_tree(self, gpu: Gpu, nic: Nic) -> Optional[str]:

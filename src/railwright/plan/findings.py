@@ -10,8 +10,8 @@ from ..node.model import Facts, Finding, Gpu, Link, PciDevice, Policy, sort_key
 from . import nccl
 from .binding import Binding
 from .distance import BESIDE
+from .nvlink import nvlinks
 from .refuse import is_about_place
-from .split import nvlinks
 from .tree import Tree
 
 # Bits that send peer traffic up to the root complex (PCIe 6.0, 7.7.11.2). Source validation alone does not.
@@ -61,17 +61,18 @@ def _nvlinks(facts: Facts, tree: Tree) -> Iterator[Finding]:
         device = tree.device(gpu.address) if gpu.address is not None else None
         amd = device is not None and device.vendor == "0x1002"
         # xGMI meshes are uneven by design; NVLinks are equal on GPUs of one board.
-        if nvlinks(gpu) is not None and not gpu.partial and not amd:
+        if gpu.nvlinks is not None and not gpu.partial and not amd:
             groups.setdefault((gpu.model, gpu.sm), []).append(gpu)
     for gpus in groups.values():
-        usual = max(nvlinks(gpu) or 0 for gpu in gpus)
-        for gpu in gpus:
-            if (nvlinks(gpu) or 0) < usual:
+        counts = [nvlinks(gpu) or 0 for gpu in gpus]
+        usual = max(counts)
+        for gpu, count in zip(gpus, counts):
+            if count < usual:
                 yield Finding(
                     "gpu.nvlinks",
                     "error",
                     gpu.name,
-                    f"{gpu.name} has {nvlinks(gpu)} NVLinks where its peers have {usual}",
+                    f"{gpu.name} has {count} NVLinks where its peers have {usual}",
                     "see `nvidia-smi nvlink -s`, the fabric manager and dmesg (Xid 74); take the node out of service",
                 )
 
@@ -153,6 +154,7 @@ def _idle_links(facts: Facts, tree: Tree, policy: Policy) -> Iterator[Finding]:
             and link.speed is not None
             and link.max_speed is not None
             and link.speed < link.max_speed
+            and gpu.address not in policy.nccl.loaded_links
         ):
             idle.append((gpu.name, link.speed, link.max_speed))
     if idle:
@@ -163,7 +165,8 @@ def _idle_links(facts: Facts, tree: Tree, policy: Policy) -> Iterator[Finding]:
             ", ".join(name for name, _, _ in idle),
             f"{name}'s link idles at {now:g} of {able:g} GT/s, and NCCL {policy.nccl.version} counts on the speed "
             "that it sees at start-up",
-            "let jobs touch every GPU before ncclCommInitRank, and compare NCCL_DEBUG=INFO with this plan",
+            "let jobs touch every GPU before ncclCommInitRank, or have a topology file written: read the links while a "
+            "job runs, and put them into policy.nccl.loaded_links",
         )
 
 

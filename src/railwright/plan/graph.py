@@ -96,12 +96,22 @@ class Graph:
     def node(self, side: str, name: str) -> int:
         return self._nodes.setdefault((side, name), len(self._nodes))
 
-    def lane(self, lane: Lane) -> int:
-        key = (lane.tail, lane.head, lane.kind)
-        if key not in self._lane_of:
-            self._lane_of[key] = len(self.lanes)
-            self.lanes.append(lane)
-        return self._lane_of[key]
+    def lane(
+        self,
+        tail: str,
+        head: str,
+        kind: str,
+        mbps: Optional[int],
+        believed: bool,
+        level: Optional[str] = None,
+    ) -> int:
+        """The index of this lane, which is made where there is none between these ends."""
+        key = (tail, head, kind)
+        index = self._lane_of.get(key)
+        if index is None:
+            index = self._lane_of[key] = len(self.lanes)
+            self.lanes.append(Lane(tail, head, kind, mbps, believed, level))
+        return index
 
     def arc(self, tail: int, head: int, lane: Optional[int]) -> None:
         if (tail, head, lane) not in self._arc_of:
@@ -147,8 +157,8 @@ def _add_pairs(graph: Graph, facts: Facts) -> None:
             if not levels:
                 continue
             level = min(levels, key=LEVELS.index)
-            lane = graph.lane(Lane(gpu.name, card.name, "pair", None, True, level))
-            port = graph.lane(Lane(card.name, f"port {card.name}", "port", None, True))
+            lane = graph.lane(gpu.name, card.name, "pair", None, True, level)
+            port = graph.lane(card.name, f"port {card.name}", "port", None, True)
             graph.arc(graph.gpu_node[g], graph.node("nic", str(c)), lane)
             graph.arc(graph.node("nic", str(c)), graph.card_node[c], port)
             graph.offer(g, c, Route((lane, port), level, None))
@@ -200,32 +210,26 @@ def _add_route(graph: Graph, g: int, c: int, up: _Way, down: _Way, crossing: Opt
     lanes: list[int] = []
     here = graph.gpu_node[g]
     for step in rising:
-        lanes.append(graph.lane(Lane(step.lower, step.upper, kind, step.mbps, step.believed)))
+        lanes.append(graph.lane(step.lower, step.upper, kind, step.mbps, step.believed))
         above = graph.node("up", step.upper)
         graph.arc(here, above, lanes[-1])
         here = above
     turn, landing = rising[-1].upper, falling[-1].upper
     if turn != landing:
         rate = LOCAL_GBYTES * MBPS_PER_GBYTE if crossing is None else crossing
-        lanes.append(graph.lane(Lane(turn, landing, "cpu", rate, crossing is not None)))
+        lanes.append(graph.lane(turn, landing, "cpu", rate, crossing is not None))
         graph.arc(here, graph.node("down", landing), lanes[-1])
     else:
         graph.arc(here, graph.node("down", landing), None)
     here = graph.node("down", landing)
     for step in reversed(falling):
-        lanes.append(graph.lane(Lane(step.upper, step.lower, "pcie", step.mbps, step.believed)))
+        lanes.append(graph.lane(step.upper, step.lower, "pcie", step.mbps, step.believed))
         below = graph.node("down", step.lower)
         graph.arc(here, below, lanes[-1])
         here = below
     card = graph.cards[c]
-    exit_ = Lane(
-        card.functions[0] if card.functions else card.name,
-        f"port {card.name}",
-        "port",
-        card.mbps,
-        card.rate_known,
-    )
-    lanes.append(graph.lane(exit_))
+    exit_ = card.functions[0] if card.functions else card.name
+    lanes.append(graph.lane(exit_, f"port {card.name}", "port", card.mbps, card.rate_known))
     graph.arc(here, graph.card_node[c], lanes[-1])
     narrowest = min(graph.lanes[lane].mbps or 0 for lane in lanes)
     graph.offer(g, c, Route(tuple(lanes), path_word(rising, falling, up.c2c), narrowest))

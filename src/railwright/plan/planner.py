@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from ..node.model import Facts, Finding, Plan, PlannedGpu, PlannedNic, Policy, sort_key
+from ..node.model import Facts, Finding, Plan, PlannedGpu, PlannedNic, Policy, Setting, sort_key
 from ..node.model.plan import SCHEMA
+from . import effects, nccl, nccl_topology, network, nvlink, refuse, summary
 from . import findings as checks
-from . import nccl, refuse, summary
 from .binding import Binding, bind, by_number
 from .bound import bound_of, loaded_links
 from .cards import Card, group, port_key
@@ -22,9 +22,10 @@ from .launch import rank_table
 from .order import natural
 from .policy_bytes import sha256
 from .roles import Judged, Roles, judge
+from .slices import Decided, slices_of
 from .slices import check as check_slices
-from .slices import slices_of
 from .tree import Tree
+from .workloads import EXPECTED
 
 # NCCL's word for nvidia-smi's NODE, which it does not know.
 _IN_NCCL = {"NODE": "PHB"}
@@ -36,8 +37,11 @@ def plan(facts: Facts, policy: Policy) -> Plan:
     A machine that cannot be planned gives a plan with status "refused" and no slices. Raises InputError when the
     policy contradicts itself.
     """
+    effects.check(policy)
     nccl.check(policy)
+    nccl_topology.check(policy)
     check_slices(policy)
+    settings = effects.settings_of(policy)
     facts = _ordered(facts)
     tree = Tree(facts)
     distances = Distances(facts, tree)
@@ -51,7 +55,7 @@ def plan(facts: Facts, policy: Policy) -> Plan:
         *gpu_findings(display, facts.gpus),
         *roles.findings,
         *refuse.gaps(facts, policy, roles, tree, distances),
-        *_without_rails(facts, roles, policy),
+        *_without_rails(facts, roles, effects.followed(settings, "rails") == EXPECTED),
     ]
     refusals = [
         *refuse.before_roles(facts, policy),
@@ -64,8 +68,12 @@ def plan(facts: Facts, policy: Policy) -> Plan:
             refusals += refuse.hidden_tree(facts, graph, rails, distances)
     if refusals:
         return _refused(facts, policy, roles, refusals, found_wrong)
-    binding = bind(facts, tree, distances, graph, rails, roles, policy)
-    return _planned(facts, policy, tree, roles, binding, [*found_wrong, *checks.of_plan(binding)])
+    binding = bind(facts, tree, distances, graph, rails, roles, effects.followed(settings, "assignment"))
+    hidden = any(refuse.hidden_tree(facts, graph, rails, distances))
+    pairs = [[card for card, _ in ways] for ways in binding.ways]
+    topology, said = nccl_topology.file_for(facts, tree, graph, pairs, policy, hidden)
+    found_wrong += [*checks.of_plan(binding), *said]
+    return _planned(facts, policy, tree, roles, binding, settings, topology, found_wrong)
 
 
 def _ordered(facts: Facts) -> Facts:
@@ -87,15 +95,14 @@ def _all_cards(roles: Roles) -> list[Card]:
     return sorted([*roles.rails, *group(others)], key=lambda card: card.key)
 
 
-def _without_rails(facts: Facts, roles: Roles, policy: Policy) -> list[Finding]:
+def _without_rails(facts: Facts, roles: Roles, expected: bool) -> list[Finding]:
     if roles.rails or not facts.gpus:
         return []
-    several = policy.workload in {"train-large", "moe-alltoall"}
     seen = ", ".join(f"{port.nic.name} is {port.role} ({port.because})" for port in roles.ports)
     return [
         Finding(
             "nics.none",
-            "warning" if several else "info",
+            "warning" if expected else "info",
             "nics",
             "no NIC can be a rail, so this node is planned for work inside it only"
             + (f": {seen}" if seen else ": the witness shows no NIC"),
@@ -125,13 +132,20 @@ def _refused(
             )
             for gpu in facts.gpus
         ),
-        nics=tuple(_planned_nic(port, None, None, ()) for port in roles.ports),
+        nics=tuple(_planned_nic(_undecided(port), None, None, ()) for port in roles.ports),
         policy_sha256=sha256(policy),
     )
 
 
 def _planned(
-    facts: Facts, policy: Policy, tree: Tree, roles: Roles, binding: Binding, findings: list[Finding]
+    facts: Facts,
+    policy: Policy,
+    tree: Tree,
+    roles: Roles,
+    binding: Binding,
+    settings: tuple[Setting, ...],
+    topology: Optional[str],
+    findings: list[Finding],
 ) -> Plan:
     graph = binding.graph
     rail_cards = sorted((graph.cards[card] for card in binding.used), key=lambda card: card.key)
@@ -139,15 +153,22 @@ def _planned(
     gpus = _planned_gpus(facts, tree, binding, cores)
     nics = tuple(_placed_nic(port, binding, cores) for port in roles.ports)
     ports = _rail_ports(binding)
-    values = nccl.variables(policy, ports, _front_interfaces(facts))
+    more = {} if topology is None else {nccl_topology.VARIABLE: nccl_topology.PATH}
+    outside, said_of_network = network.agree(policy, [port.nic for port in ports])
+    more.update(network.variables(policy, outside))
+    links_of_gpus, said_of_nvlink = nvlink.survey(facts, tree, policy)
+    values, untold = nccl.variables(policy, ports, _front_interfaces(facts), settings, more)
     seen = nccl_order(facts, graph.gpus, graph.cards, tree)
-    bound = bound_of(binding, seen)
+    bound = bound_of(binding, seen, effects.followed(settings, "assignment"))
     links = loaded_links(binding)
-    slices, said = slices_of(facts, policy, gpus, ports, cores, values)
-    findings = [*findings, *cores.findings, *nccl.findings_of(ports, values), *said]
-    findings += _without_bootstrap(facts, values)
+    digest = sha256(policy)
+    decided = Decided(gpus, ports, cores, settings, values, digest, topology, links_of_gpus.imex_nodes)
+    slices, said = slices_of(facts, policy, decided)
+    findings = [*findings, *cores.findings, *untold, *said, *_without_bootstrap(facts, values)]
+    findings += [*nccl.replaced(facts.host, values, policy), *said_of_network, *said_of_nvlink]
     marked = checks.accepted(findings, policy)
     rates = [card.mbps if card.rate_known else None for card in rail_cards]
+    placed = {gpu.name for gpu in graph.gpus}
     return Plan(
         schema=SCHEMA,
         status="planned",
@@ -158,11 +179,14 @@ def _planned(
         nics=nics,
         bound=bound,
         links=links,
+        nvlink=links_of_gpus,
+        network=outside,
         nccl=values,
-        ranks=rank_table([gpu for gpu in gpus if gpu.name in {planned.name for planned in graph.gpus}]),
+        ranks=rank_table([gpu for gpu in gpus if gpu.name in placed], facts.cpus),
         housekeeping_cpus=cores.housekeeping,
+        settings=settings,
         slices=slices,
-        policy_sha256=sha256(policy),
+        policy_sha256=digest,
     )
 
 
@@ -180,7 +204,18 @@ def _planned_gpus(facts: Facts, tree: Tree, binding: Binding, cores: Cores) -> t
             )
             planned.append(
                 PlannedGpu(
-                    gpu.index, gpu.name, gpu.address, gpu.numa, None, (), None, None, because, slot, gpu.uuid
+                    gpu.index,
+                    gpu.name,
+                    gpu.address,
+                    gpu.numa,
+                    None,
+                    (),
+                    None,
+                    None,
+                    because,
+                    slot,
+                    gpu.uuid,
+                    gpu.minor,
                 )
             )
             continue
@@ -199,6 +234,7 @@ def _planned_gpus(facts: Facts, tree: Tree, binding: Binding, cores: Cores) -> t
                 because=f"{_why_this_card(binding, index)}; {cores.because[gpu.name]}",
                 slot=slot,
                 uuid=gpu.uuid,
+                minor=gpu.minor,
             )
         )
     return tuple(planned)
@@ -227,6 +263,13 @@ def _why_this_card(binding: Binding, gpu: int) -> str:
 
 def _nearer(graph: Graph, gpu: int, card: int, word: str) -> bool:
     return LEVELS.index(graph.level(gpu, card) or word) < LEVELS.index(word)
+
+
+def _undecided(port: Judged) -> Judged:
+    """A port of a refused plan: what was only presumed is not said to be so."""
+    if not port.presumed:
+        return port
+    return replace(port, role="unknown", because=f"perhaps a rail ({port.because}); the plan is refused")
 
 
 def _planned_nic(port: Judged, rail: Optional[int], irq: Optional[str], gpus: tuple[str, ...]) -> PlannedNic:

@@ -11,7 +11,8 @@ from .cards import Card
 from .distance import BESIDE, Distances
 from .gpus import display_gpus
 from .graph import Graph
-from .roles import Roles, unmatched
+from .roles import Roles
+from .spoken import unmatched
 from .tree import Tree
 
 _OPEN_THE_TREE = (
@@ -36,14 +37,17 @@ def before_roles(facts: Facts, policy: Policy) -> Iterator[Finding]:
         )
     yield from _twice(facts)
     yield from _contradictions(facts)
-    for entry in unmatched(facts.nics, policy):
+    for entry in unmatched(facts, policy):
         names = ", ".join(nic.name for nic in facts.nics) or "none"
+        who, mend = "the policy", "correct policy.nics"
+        if entry.source is not None:
+            who, mend = f"the {entry.source}", "take it out of policy.presets if the node is no such machine"
         yield Finding(
             "policy.nics",
             "error",
             entry.match,
-            f"the policy names {entry.match}, and this node has no such NIC",
-            f"correct policy.nics, or find out why the NIC is gone; NICs seen: {names}",
+            f"{who} names {entry.match}, and this node has no such NIC",
+            f"{mend}, or find out why the NIC is gone; NICs seen: {names}",
         )
 
 

@@ -8,13 +8,14 @@ chassis put a front-end NIC on a GPU's switch, and some container shows half of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from ..node.model import Facts, Finding, Gpu, InputError, Nic, NicPolicy, Policy, normalise_address
+from ..node.model import Facts, Finding, Gpu, Nic, NicPolicy, Policy
 from .cards import Card, group
 from .distance import BESIDE, Distances
+from .spoken import word_on_ports
 
 _NOT_UP = {
     "down": "its link is down",
@@ -23,17 +24,24 @@ _NOT_UP = {
 }
 # A front-end or storage port that is slower than this is taken for neither: such ports serve many purposes.
 _FAST_MBPS = 100_000
+# PCI vendor and device of B200 and B300 SXM (pci.ids: GB100 [B200], GB110 [B300 SXM6 AC]).
+_HGX_OF_NVLINK5 = (("0x10de", "0x2901"), ("0x10de", "0x3182"))
+_CONNECTX7 = ("0x15b3", "0x1021")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One port: its role, why, and whether NCCL on its own would use it. number: its rail, where the policy says so."""
+    """One port: its role, why, and whether NCCL on its own would use it. number: its rail, where the policy says so.
+
+    presumed: a rail only because nothing better is there; no distance and no policy says so.
+    """
 
     nic: Nic
     role: str
     because: str
     number: Optional[int] = None
     visible: bool = True
+    presumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Roles:
 def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
     """The role of every port, in the order of the facts. Raises InputError when the policy contradicts itself."""
     ordered = facts.nics
-    spoken = _spoken(ordered, policy)
+    spoken = word_on_ports(facts, policy)
     front = _front_end(ordered)
     whole = [gpu for gpu in facts.gpus if not gpu.partial]
     # Other witnesses may know a NIC without knowing its RDMA device.
@@ -64,54 +72,17 @@ def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
     if not open_ and not any(port.role == "rail" for port in ports):
         ports = _share_front_end(ports, findings)
         open_ = [port for port in ports if port.role == ""]
-    decided = {port.nic.name: port for port in _among_candidates(open_, whole, distances, facts)}
-    ports = [decided.get(port.nic.name, port) for port in ports]
+    doubtful = {port.nic.name: port for port in _perhaps_management(open_, whole, distances, facts)}
+    ports = [doubtful.get(port.nic.name, port) for port in ports]
+    open_ = [port for port in open_ if port.nic.name not in doubtful]
+    named = [port for port in ports if port.role == "rail"]
+    decided = {port.nic.name: port for port in _among_candidates(open_, named, whole, distances, facts)}
+    ports = [_with_place(decided.get(port.nic.name, port), whole, distances) for port in ports]
     rails = group([port.nic for port in ports if port.role == "rail"], _together(ports))
     ports = [_second_port(port, rails) for port in ports]
-    findings += _questions(ports, whole, distances, facts)
+    findings += _about_management(doubtful)
+    findings += _questions([port for port in ports if port.nic.name not in doubtful], whole, distances, facts)
     return Roles(tuple(ports), rails, tuple(findings))
-
-
-# -- the user's word --
-
-
-def unmatched(nics: Iterable[Nic], policy: Policy) -> tuple[NicPolicy, ...]:
-    """Entries of the policy that no NIC answers to."""
-    ports = tuple(nics)
-    return tuple(entry for entry in policy.nics if not any(_answers(nic, entry.match) for nic in ports))
-
-
-def _spoken(nics: Sequence[Nic], policy: Policy) -> dict[str, NicPolicy]:
-    spoken: dict[str, NicPolicy] = {}
-    for number, entry in enumerate(policy.nics):
-        if entry.rail is not None and entry.role not in (None, "rail"):
-            raise InputError(
-                f"policy.nics[{number}]",
-                f"role {entry.role} with rail {entry.rail}",
-                "only a rail has a rail number",
-            )
-        if entry.rail is not None and entry.rail < 0:
-            raise InputError(f"policy.nics[{number}].rail", f"found {entry.rail}", "rails count from 0")
-        for nic in nics:
-            if not _answers(nic, entry.match):
-                continue
-            if nic.name in spoken:
-                raise InputError(
-                    f"policy.nics[{number}].match",
-                    f"{entry.match} and {spoken[nic.name].match} name the same port {nic.name}",
-                    "name each NIC once",
-                )
-            spoken[nic.name] = entry
-    return spoken
-
-
-def _answers(nic: Nic, match: str) -> bool:
-    if match in (nic.name, nic.rdma, nic.netdev):
-        return True
-    try:
-        return nic.address is not None and nic.address == normalise_address(match, "policy.nics")
-    except InputError:
-        return False
 
 
 def _together(ports: Sequence[Judged]) -> list[frozenset[str]]:
@@ -141,10 +112,11 @@ def _first_look(
         return Judged(nic, "nvlink-mgmt", why, visible=up)
     if spoken is not None and (spoken.role is not None or spoken.rail is not None):
         role = spoken.role or "rail"
+        who = "the policy" if spoken.source is None else f"the {spoken.source}"
         if role == "rail" and not up:
-            why = f"the policy says rail, but {_not_up(nic)}"
+            why = f"{who} says rail, but {_not_up(nic)}"
             return Judged(nic, "down", why, spoken.rail, visible=False)
-        return Judged(nic, role, f"the policy says {role}", spoken.rail, visible=up)
+        return Judged(nic, role, f"{who} says {role}", spoken.rail, visible=up)
     if nic.physical_function:
         return Judged(nic, "vf", f"a virtual function of {nic.physical_function}", visible=up)
     if nic.rdma is None and (nic.netdev is not None or sees_rdma):
@@ -184,6 +156,47 @@ def _share_front_end(ports: list[Judged], findings: list[Finding]) -> list[Judge
     return [replace(port, role="") if port in shared else port for port in ports]
 
 
+# -- NVSwitch management functions that nobody may take for rails --
+
+
+def _perhaps_management(
+    ports: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances, facts: Facts
+) -> list[Judged]:
+    """InfiniBand ports of an HGX B200 or B300 whose VPD could not be read, and that are beside no GPU.
+
+    There NVSwitches are managed by functions that look like ConnectX-7 (siderolabs/extensions#893: mlx5_8 to 11 on one
+    machine, mlx5_0 to 3 on another); only the VPD tells (SW_MNG).
+    """
+    if not any(distances.model_of(gpu.address) in _HGX_OF_NVLINK5 for gpu in facts.gpus):
+        return []
+    why = (
+        "it may be an NVSwitch management function, which on an HGX B200 or B300 looks like this, and its VPD "
+        "could not be read"
+    )
+    return [
+        replace(port, role="unknown", because=why)
+        for port in ports
+        if port.nic.management is None
+        and port.nic.link_layer in (None, "InfiniBand")
+        and distances.model_of(port.nic.address) in (None, _CONNECTX7)
+        and not _near_gpus(port.nic, gpus, distances)
+    ]
+
+
+def _about_management(doubtful: Mapping[str, Judged]) -> Iterable[Finding]:
+    if doubtful:
+        names, first = ", ".join(doubtful), next(iter(doubtful.values())).nic
+        yield Finding(
+            "nics.management",
+            "warning",
+            names,
+            f"{names} may manage the NVSwitches: on an HGX B200 or B300 such functions look like InfiniBand NICs, and "
+            "the VPD, which tells, could not be read",
+            "read the node as root, or look for SW_MNG in `lspci -vvv`, and else say what they are in policy.nics: "
+            f"{{match: {first.rdma or first.name}, role: nvlink-mgmt}}, or role: storage or rail",
+        )
+
+
 # -- closeness, rate and link layer --
 
 _Kind = tuple[Optional[int], Optional[str]]
@@ -200,11 +213,25 @@ def _describe(kind: _Kind) -> str:
     return " ".join(word for word in words if word)
 
 
+def _with_place(port: Judged, gpus: Sequence[Gpu], distances: Distances) -> Judged:
+    """A rail that the policy numbers, with what can be seen of its place: the number alone explains nothing."""
+    near = _near_gpus(port.nic, gpus, distances) if port.role == "rail" and port.number is not None else []
+    if not near:
+        return port
+    said = ", ".join(f"{word} to {gpu}" for gpu, word in near)
+    return replace(port, because=f"{port.because} {port.number}, {said}")
+
+
 def _among_candidates(
-    candidates: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances, facts: Facts
+    candidates: Sequence[Judged],
+    named: Sequence[Judged],
+    gpus: Sequence[Gpu],
+    distances: Distances,
+    facts: Facts,
 ) -> list[Judged]:
-    beside = {port.nic.name: _near_gpus(port.nic, gpus, distances) for port in candidates}
-    near = [port for port in candidates if beside[port.nic.name]]
+    """Roles of the ports that the policy leaves open. named: rails by its word, beside which the others are judged."""
+    beside = {port.nic.name: _near_gpus(port.nic, gpus, distances) for port in (*named, *candidates)}
+    near = [port for port in (*named, *candidates) if beside[port.nic.name]]
     if near:
         usual = _usual([port.nic for port in near])
         judged = [
@@ -212,7 +239,7 @@ def _among_candidates(
             for port in candidates
         ]
         return _of_one_model(judged, len(gpus), distances)
-    return _when_none_is_near(candidates, gpus, distances)
+    return _when_none_is_near(candidates, named, gpus, distances)
 
 
 def _near_gpus(nic: Nic, gpus: Sequence[Gpu], distances: Distances) -> list[tuple[str, str]]:
@@ -278,12 +305,13 @@ def _other_role(nic: Nic) -> str:
 
 
 def _when_none_is_near(
-    candidates: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances
+    candidates: Sequence[Judged], named: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances
 ) -> list[Judged]:
     """PCIe machines: GPUs and NICs meet in the CPU, so the fastest NICs of one kind are the rails."""
-    rates = [port.nic.rate for port in candidates if port.nic.rate is not None]
+    every = (*named, *candidates)
+    rates = [port.nic.rate for port in every if port.nic.rate is not None]
     fastest = max(rates, default=None)
-    layers = {port.nic.link_layer for port in candidates if port.nic.rate == fastest}
+    layers = {port.nic.link_layer for port in every if port.nic.rate == fastest}
     layer = "InfiniBand" if "InfiniBand" in layers and len(layers) > 1 else None
     judged = []
     for port in candidates:
@@ -307,7 +335,12 @@ def _when_none_is_near(
                 else "its distance to GPUs is not visible"
             )
             judged.append(
-                replace(port, role="rail", because=f"up, {rate}{where}; no NIC shares a switch with a GPU")
+                replace(
+                    port,
+                    role="rail",
+                    because=f"up, {rate}{where}; no NIC shares a switch with a GPU",
+                    presumed=True,
+                )
             )
     return judged
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Optional
 
-from ..node.model import BootPolicy, Facts, Finding, InputError, PlannedGpu, Policy, Slice
-from . import nccl, sysctls
+from ..node.model import BootPolicy, Facts, Finding, InputError, PlannedGpu, Policy, Setting, Slice
+from . import containers, nccl, nccl_topology, sysctls
 from .cores import Cores
-from .policy_bytes import canonical, sha256
+from .policy_bytes import canonical
 
 GPU_ORDER = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 _HEADER = "# Written by Railwright; changes made here are lost.\n"
 ZIPAPP = "/usr/local/lib/railwright/railwright.pyz"
 NCCL_CONF = "/etc/nccl.conf"
+# One address or name a line (NVIDIA IMEX service guide).
+IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 POLICY_FILE = "/etc/railwright/policy.json"
 BOOT_UNIT = "railwright.service"
 
-SLICES = ("gpu_order", "nccl_conf", "irq_affinity", "sysctls", "boot_unit")
+SLICES = ("gpu_order", "nccl_conf", "irq_affinity", "sysctls", "imex", "boot_unit")
 
 Entry = dict[str, Any]
 
@@ -29,21 +32,32 @@ def check(policy: Policy) -> None:
             raise InputError(f"policy.manage.{name}", "there is no such slice", f"one of {', '.join(SLICES)}")
 
 
-def slices_of(
-    facts: Facts,
-    policy: Policy,
-    gpus: Sequence[PlannedGpu],
-    ports: Sequence[nccl.RailPort],
-    cores: Cores,
-    values: Mapping[str, str],
-) -> tuple[dict[str, Slice], list[Finding]]:
+@dataclass(frozen=True)
+class Decided:
+    """What the slices are made from.
+
+    digest: the policy's. topology: the text of NCCL's topology file, where there is one. imex_nodes: what IMEX is told.
+    """
+
+    gpus: Sequence[PlannedGpu]
+    ports: Sequence[nccl.RailPort]
+    cores: Cores
+    settings: tuple[Setting, ...]
+    values: Mapping[str, str]
+    digest: str
+    topology: Optional[str] = None
+    imex_nodes: Sequence[str] = ()
+
+
+def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str, Slice], list[Finding]]:
     """All slices that the policy manages, and a finding for each that it leaves alone."""
-    settings, findings = sysctls.chosen(policy, facts.host)
+    kernel, findings = sysctls.chosen(policy, facts.host, decided.settings)
     made = {
-        "gpu_order": _gpu_order(gpus),
-        "nccl_conf": _nccl_conf(values, policy),
-        "irq_affinity": _irq_affinity(facts, ports, cores),
-        "sysctls": _sysctls(settings, policy),
+        "gpu_order": _gpu_order(decided.gpus, policy),
+        "nccl_conf": _nccl_conf(decided, policy),
+        "irq_affinity": _irq_affinity(facts, decided.ports, decided.cores),
+        "sysctls": _sysctls(kernel, policy),
+        "imex": _imex(decided.imex_nodes),
         "boot_unit": None if policy.boot is None else _boot_unit(policy, policy.boot),
     }
     kept: dict[str, Slice] = {}
@@ -69,18 +83,26 @@ def _file(path: str, content: str, mode: str = "0644") -> Entry:
     return {"kind": "file", "path": path, "content": content, "mode": mode}
 
 
-def _nccl_conf(values: Mapping[str, str], policy: Policy) -> Optional[Slice]:
-    if not values:
+def _nccl_conf(decided: Decided, policy: Policy) -> Optional[Slice]:
+    if not decided.values:
         return None
-    content = nccl.conf_bytes(values, sha256(policy))
+    entries = [_file(NCCL_CONF, nccl.conf_bytes(decided.values, decided.digest))]
+    if decided.topology is not None:
+        entries.insert(0, _file(nccl_topology.PATH, decided.topology))
+    carried = [entry["path"] for entry in entries]
+    if "cdi" in policy.containers:
+        order = [GPU_ORDER] if policy.manage.get("gpu_order", True) else []
+        entries.append(_file(*containers.cdi("nccl", order, carried)))
+    if "enroot" in policy.containers:
+        entries.append(_file(*containers.enroot_mounts("nccl", carried)))
     return Slice(
         "runtime",
-        (_file(NCCL_CONF, content),),
+        tuple(entries),
         "NCCL reads it in every process; the exact list keeps NICs that are no rails out, in one order on all nodes",
     )
 
 
-def _gpu_order(gpus: Sequence[PlannedGpu]) -> Slice:
+def _gpu_order(gpus: Sequence[PlannedGpu], policy: Policy) -> Slice:
     entries = [
         _file(
             "/etc/systemd/system.conf.d/60-railwright-gpu-order.conf",
@@ -89,6 +111,10 @@ def _gpu_order(gpus: Sequence[PlannedGpu]) -> Slice:
         _file("/etc/environment.d/60-railwright-gpu-order.conf", f"{_HEADER}{GPU_ORDER}\n"),
         _file("/etc/profile.d/railwright-gpu-order.sh", f"{_HEADER}export {GPU_ORDER}\n"),
     ]
+    if "cdi" in policy.containers:
+        entries.append(_file(*containers.cdi("gpu-order", [GPU_ORDER])))
+    if "enroot" in policy.containers:
+        entries.append(_file(*containers.enroot_variables("gpu-order", [GPU_ORDER])))
     if all(gpu.pci is not None for gpu in gpus):
         entries.append(_file("/etc/railwright/gpus.tsv", gpu_table(gpus)))
     return Slice(
@@ -139,7 +165,18 @@ def _sysctls(settings: Mapping[str, str], policy: Policy) -> Optional[Slice]:
     return Slice(
         "runtime",
         tuple(entries),
-        f"kernel settings for {policy.workload}, each with its source in the planner's table",
+        f"kernel settings for {policy.workload}, each with its source in the plan's settings",
+    )
+
+
+def _imex(nodes: Sequence[str]) -> Optional[Slice]:
+    if not nodes:
+        return None
+    return Slice(
+        "runtime",
+        (_file(IMEX_NODES, "".join(f"{node}\n" for node in nodes)),),
+        "IMEX carries NVLink over nodes and wants the same list on all nodes of the clique; it reads it when it starts "
+        "only, and a restart breaks jobs, so nothing here restarts it",
     )
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Optional
 
-from ..node.model import Gpu
 from .constants import nvlink_mbps
 from .flow import UNLIMITED, Network, max_flow, source_side
 from .graph import Graph
@@ -46,6 +45,15 @@ def split_rate(graph: Graph, cards: Sequence[int]) -> Optional[Fraction]:
         rate = Fraction(cut, len(behind))
 
 
+def switched_rate(graph: Graph) -> Optional[Fraction]:
+    """What every GPU can send into NVSwitches at least, Mb/s; None where one has none, or its rate is not known."""
+    switch = graph.size
+    rates = {tail: mbps for tail, head, mbps in _relays(graph, switch) if head == switch}
+    found = [rates.get(node) for node in graph.gpu_node]
+    known = [Fraction(rate) for rate in found if rate is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
 def _relays(graph: Graph, switch: int) -> list[_Pipe]:
     """NVLinks between GPUs, direct or through NVSwitches, where their rate is known."""
     place = {name: index for index, gpu in enumerate(graph.gpus) for name in (gpu.name, gpu.address) if name}
@@ -64,8 +72,3 @@ def _relays(graph: Graph, switch: int) -> list[_Pipe]:
         if switched:
             pipes += [(here, switch, switched * each), (switch, here, switched * each)]
     return pipes
-
-
-def nvlinks(gpu: Gpu) -> Optional[int]:
-    """NVLinks of a GPU, all targets together; None when the witness cannot see them."""
-    return None if gpu.nvlinks is None else sum(link.count for link in gpu.nvlinks)

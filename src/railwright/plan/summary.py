@@ -68,13 +68,22 @@ def _rate(bound: Bound) -> Iterator[str]:
     rate = bound.achieved_gbytes
     if rate is None:
         return
-    proof = ", and no other pairing gives more" if bound.optimal else ""
-    yield f"With all GPUs sending, each is sure of {rate:.4g} GB/s{proof}."
+    reached = bound.of_plan
+    if reached is not None and reached < rate:
+        yield (
+            f"With all GPUs sending, each is sure of {reached:.4g} GB/s; another pairing gives {rate:.4g}, but here "
+            "the shortest way counts first."
+        )
+    else:
+        proof = ", and no other pairing gives more" if bound.optimal else ""
+        yield f"With all GPUs sending, each is sure of {rate:.4g} GB/s{proof}."
     if bound.credible_gbytes is not None and bound.credible_gbytes > rate:
         yield (
             f"Some links state rates that cannot be true (virtual bridges, idle GPUs); without them it is "
             f"{bound.credible_gbytes:.4g} GB/s."
         )
+    if bound.alltoall_gbytes is not None:
+        yield f"In an all-to-all over all rails each gets {bound.alltoall_gbytes:.4g} GB/s."
     if bound.per_gpu_gbytes is not None and bound.per_gpu_gbytes > rate * 1.001:
         yield f"Spread over several NICs it could be {bound.per_gpu_gbytes:.4g} GB/s at most."
 

@@ -43,7 +43,10 @@ def numa_name(numa: Optional[int]) -> str:
 
 
 class Tree:
-    """Ascents of PCI functions, computed once each. Raises InputError when a function hangs below itself."""
+    """Ascents of PCI functions, computed once each. gpus: their addresses.
+
+    Raises InputError when a function hangs below itself.
+    """
 
     def __init__(self, facts: Facts) -> None:
         self._devices = {device.address: device for device in facts.pci}
@@ -52,7 +55,7 @@ class Tree:
         # Where witnesses were merged, the first one's tree was taken.
         merged = [witness.kind for witness in facts.witnesses[:1]] == ["nccl-xml"]
         self._whole = not merged or any(device.port in _DOWN_PORTS for device in facts.pci)
-        self._gpus = {gpu.address for gpu in facts.gpus}
+        self.gpus = frozenset(gpu.address for gpu in facts.gpus if gpu.address is not None)
         self._ascents: dict[str, Optional[Ascent]] = {}
 
     def device(self, address: str) -> Optional[PciDevice]:
@@ -72,6 +75,19 @@ class Tree:
             device = self._devices.get(device.parent)
             if device is not None:
                 found.append(device)
+        return tuple(found)
+
+    def port(self, address: str) -> Optional[PciDevice]:
+        """The port at the upper end of this function's link, where the witness shows ports."""
+        return self.parent(address) if self._whole else None
+
+    def chain(self, address: str) -> tuple[PciDevice, ...]:
+        """This function and the switches above it that NCCL counts, nearest first, none of them folded."""
+        found = []
+        device = self._devices.get(address)
+        while device is not None:
+            found.append(device)
+            device = self._switch_above(device)
         return tuple(found)
 
     def slot(self, address: str) -> Optional[str]:
@@ -110,7 +126,7 @@ class Tree:
 
     def _link(self, device: PciDevice) -> tuple[Optional[float], Optional[int]]:
         """Speed and width that both ends of the link are capable of (xml.cc:681-716)."""
-        port = self._devices.get(device.parent or "") if self._whole else None
+        port = self.port(device.address)
         ends = [_able(device.link)] + ([_able(port.link)] if port is not None else [])
         speeds = [speed for speed, _ in ends if speed is not None]
         widths = [width for _, width in ends if width is not None]
@@ -120,7 +136,7 @@ class Tree:
         speed, width = link
         if speed is None or width is None:
             return False
-        if device.address in self._gpus:
+        if device.address in self.gpus:
             # No GPU with GPUDirect is slower than Gen3: 2.5 and 5 GT/s is a link that idles.
             return speed > 5.0
         # A virtual bridge says 2.5 GT/s x1 whatever it carries.
