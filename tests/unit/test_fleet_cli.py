@@ -1,0 +1,181 @@
+"""`railwright fleet`, `place`, `advise` and `inventory` as an operator calls them: exit codes, files, sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from railwright.cli import main
+from railwright.node.model import Policy
+from tests.unit.fleet_support import Json, node
+
+
+@pytest.fixture
+def rack(tmp_path: Path) -> Path:
+    """Three nodes of four GPUs, as a run's folder."""
+    for number in range(3):
+        put(tmp_path, f"node{number}", node("four", number))
+    return tmp_path
+
+
+def put(folder: Path, name: str, facts: Json) -> None:
+    (folder / name).mkdir(exist_ok=True)
+    (folder / name / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str]:
+    code = main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    return code, " ".join((out + err).split())
+
+
+def test_a_dry_run_writes_nothing_and_a_run_writes_policies_plans_and_the_record(
+    rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = run(capsys, "fleet", "plan", rack)
+    assert code == 0
+    assert "3 x Example Systems GX-4" in said
+    assert "new: 3 nodes" in said
+    assert sorted(path.name for path in rack.rglob("*.json")) == ["facts.json"] * 3
+    assert run(capsys, "fleet", "plan", rack, "--write")[0] == 0
+    policy = Policy.read(json.loads((rack / "node1/policy.json").read_text("utf-8")))
+    assert [(nic.role, nic.rail) for nic in policy.nics] == [("rail", rail) for rail in range(4)]
+    assert (policy.expect.gpus, policy.expect.rails) == (4, 4)
+    assert "same: 3 nodes" in run(capsys, "fleet", "plan", rack)[1]
+
+
+def test_growth_lists_what_would_change_where_and_what_is_left(
+    rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "fleet", "plan", rack, "--write")
+    before = (rack / "node0/plan.json").read_text("utf-8")
+    put(rack, "node3", node("four", 3))
+    policy = rack / "policy.yml"
+    policy.write_text(
+        "sysctls: {vm.swappiness: '1'}\nnccl: {env: {NCCL_IB_TIMEOUT: '22'}}\n", encoding="utf-8"
+    )
+    code, said = run(capsys, "fleet", "plan", rack, "--policy", policy, "--leave", "node1=lease 7")
+    assert code in (0, 1)
+    assert "new: 1 node" in said
+    assert "changed: 2 nodes" in said
+    assert "node0: nccl_conf: file /etc/nccl.conf: " in said
+    assert "node2: nccl_conf: file /etc/nccl.conf: " in said
+    assert "left: 1 node node1: lease 7" in said
+    assert (rack / "node0/plan.json").read_text("utf-8") == before
+
+
+def test_an_odd_node_is_told_and_gives_exit_1(rack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    facts = node("four", 1)
+    facts["nics"][2]["rate"] = 200_000
+    put(rack, "node1", facts)
+    code, said = run(capsys, "fleet", "plan", rack)
+    assert code == 1
+    assert "fleet.nic_link at mlx5_2" in said
+    data: Any = json.loads(_json(capsys, rack))
+    assert [finding["code"] for finding in data["nodes"]["node1"]["findings"]] == ["fleet.nic_link"]
+
+
+def _json(capsys: pytest.CaptureFixture[str], rack: Path) -> str:
+    main(["fleet", "plan", str(rack), "--json"])
+    return capsys.readouterr().out
+
+
+def test_cables_are_compared_with_the_table(rack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = rack / "cabling.csv"
+    table.write_text("node,rail,leaf,port\nnode1,3,leaf3,9\nnode1,2,leaf2,9\n", encoding="utf-8")
+    seen = rack / "seen.csv"
+    seen.write_text("node,nic,leaf,port\nnode1,mlx5_3,leaf3,7\nnode1,mlx5_2,leaf2,9\n", encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack, "--cabling", table, "--neighbours", seen)
+    assert code == 1
+    assert "rail3 of node1 is on leaf3/7, should be leaf3/9" in said
+    assert "move the cable to leaf3/9" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--leave", "node1"], "expected NODE=WHY"),
+        (["--leave", "node9=x"], "node9 is no node of"),
+        (["--replan", "node9"], "node9 is no node of this fleet"),
+        (["--record", "nowhere.json"], "nowhere.json: is not there"),
+    ],
+)
+def test_bad_usage_is_exit_2_with_a_sentence(
+    rack: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    code, said = run(capsys, "fleet", "plan", rack, *words)
+    assert (code, message in said) == (2, True), said
+
+
+def test_a_folder_without_nodes_is_exit_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "fleet", "plan", tmp_path)[0] == 2
+
+
+def test_a_fleet_of_which_every_node_is_refused_is_exit_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = node("four", 0)
+    facts["gpus"] = []
+    put(tmp_path, "node0", facts)
+    assert run(capsys, "fleet", "plan", tmp_path)[0] == 3
+
+
+def test_launch_files_and_the_rank_order_come_from_the_plans(
+    rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "fleet", "plan", rack, "--write")
+    code, _ = run(capsys, "fleet", "launch", rack, "--output", rack / "launch")
+    assert code == 0
+    assert (rack / "launch/hostfile").read_text("utf-8").splitlines()[1] == "node1 slots=4"
+    code, said = run(capsys, "place", rack, "--tensor", 4, "--data", 3, "--rankfile", rack / "ranks")
+    assert code == 0
+    assert "rank 5: node1 GPU 1 (rail 1)" in said
+    assert (rack / "ranks").read_text("utf-8").splitlines()[5].startswith("rank 5=node1 slot=")
+    assert run(capsys, "place", rack, "--tensor", 5)[0] == 2
+
+
+def test_advice_states_its_assumptions_and_3_says_that_nothing_fits(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = [
+        "advise",
+        "--parameters",
+        "70e9",
+        "--layers",
+        "80",
+        "--hidden",
+        "8192",
+        "--sequence",
+        "4096",
+        "--batch",
+        "64",
+    ]
+    code, said = run(capsys, *words, "--gpus", 64)
+    assert code == 0
+    assert "arXiv 2205.05198" in said
+    assert run(capsys, *words, "--gpus", 8)[0] == 3
+
+
+def test_an_inventory_is_written_whole_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("name,ip\ngpu01,10.0.0.11\ngpu02,10.0.0.12\n", encoding="utf-8")
+    made = tmp_path / "hosts.yml"
+    assert (
+        run(capsys, "inventory", sheet, "--network", "10.100.0.0/16", "--rails", 2, "--output", made)[0] == 0
+    )
+    hosts = yaml.safe_load(made.read_text("utf-8"))["gpu_nodes"]["hosts"]
+    assert hosts["gpu02"]["node_rails"] == [
+        {"rail": 0, "address": "10.100.0.3/17"},
+        {"rail": 1, "address": "10.100.128.3/17"},
+    ]
+    sheet.write_text("name,ip\ngpu01,10.0.0.11\ngpu02,10.0.0.11\n", encoding="utf-8")
+    code, said = run(capsys, "inventory", sheet, "--output", tmp_path / "other.yml")
+    assert code == 3
+    assert "gpu01, gpu02 have the same address 10.0.0.11" in said
+    assert not (tmp_path / "other.yml").exists()

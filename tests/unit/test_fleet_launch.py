@@ -1,0 +1,293 @@
+"""Launch files, placement, advice and inventories: expected values by hand, by brute force and from the papers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import yaml
+
+from railwright.fleet import addressing, advisor, inventory, launch, placement, rack_check
+from railwright.fleet.placement import RATES, Place, Split, crossing_bytes, place
+from railwright.node.model import Facts, InputError, Policy
+from railwright.plan import plan
+from tests.unit.fleet_support import node
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        (["node1", "node2", "node3", "node7"], "node[1-3,7]"),
+        (["gpu01", "gpu02", "gpu10"], "gpu[01-02,10]"),
+        (["gpu9", "gpu10"], "gpu[9-10]"),
+        (["a1"], "a1"),
+        (["head", "a1", "a2"], "a[1-2],head"),
+        (["r1n1", "r1n2", "r2n1"], "r1n[1-2],r2n1"),
+    ],
+)
+def test_names_are_folded_as_slurm_writes_them(names: list[str], folded: str) -> None:
+    """`scontrol show hostlist` gives these."""
+    assert launch.hostlist(names) == folded
+
+
+def hosts() -> list[launch.Host]:
+    leaves = {1: ("leaf0", "leaf1"), 2: ("leaf0", "leaf1"), 3: ("leaf2", "leaf3")}
+    return [
+        launch.Host(f"node{n}", plan(Facts.read(node("four", n)), Policy()), leaves[n], "GX 4 (small)")
+        for n in (3, 1, 2)
+    ]
+
+
+def test_nodes_of_one_unit_stand_together_and_ranks_count_on() -> None:
+    files = launch.launch_files(hosts())
+    assert files["hostfile"] == "node1 slots=4\nnode2 slots=4\nnode3 slots=4\n"
+    ranks = files["rankfile"].splitlines()
+    assert [line.split()[1].split("=")[1] for line in ranks] == ["node1"] * 4 + ["node2"] * 4 + ["node3"] * 4
+    assert [int(line.split()[1].split("=")[0]) for line in ranks] == list(range(12))
+    assert files["topology.conf"] == (
+        "# unit1: leaf0, leaf1\nSwitchName=unit1 Nodes=node[1-2]\n"
+        "# unit2: leaf2, leaf3\nSwitchName=unit2 Nodes=node3\n"
+        "SwitchName=spine Switches=unit[1-2]\n"
+    )
+    gres = files["gres.conf"].splitlines()
+    assert [line.split()[0] for line in gres[1:]] == ["NodeName=node[1-3]"] * 4
+    assert gres[1].startswith("NodeName=node[1-3] Name=gpu File=/dev/nvidia0 Cores=")
+    assert "--nnodes=3 --nproc-per-node=4" in files["torchrun.md"]
+    assert (
+        "kubectl label node node3 --overwrite railwright/unit=unit2 railwright/shape=GX-4-small"
+        in files["kubernetes.md"]
+    )
+
+
+# -- placement --
+
+
+def gpus(nodes: int, each: int, *, units: int = 1, reverse: tuple[int, ...] = ()) -> list[Place]:
+    """GPUs in the order of a hostfile; on the nodes in `reverse` the rails run against the CUDA index."""
+    return [
+        Place(f"node{n}", f"node{n}", g, each - 1 - g if n in reverse else g, f"unit{n % units}")
+        for n in range(nodes)
+        for g in range(each)
+    ]
+
+
+def best_of_all(places: list[Place], split: Split) -> float:
+    """Every order of all GPUs."""
+    found = float("inf")
+    for order in itertools.permutations(places):
+        crossing = crossing_bytes(order, split)
+        found = min(found, sum(amount / RATES[level] for level, amount in crossing.items()))
+    return found / 1e9 / len(places)
+
+
+SMALL = [
+    (gpus(2, 3), Split(tensor=3, data=2, tensor_bytes=9e9, data_bytes=1e9)),
+    (gpus(2, 3, reverse=(1,)), Split(tensor=3, data=2, tensor_bytes=9e9, data_bytes=1e9)),
+    (gpus(3, 2), Split(tensor=2, pipeline=3, tensor_bytes=9e9, pipeline_bytes=2e9)),
+    (gpus(3, 2), Split(tensor=2, data=3, tensor_bytes=1e9, data_bytes=5e9)),
+    (gpus(2, 3), Split(data=6, data_bytes=5e9)),
+    (gpus(2, 3), Split(expert=3, data=2, expert_bytes=4e9, data_bytes=1e9)),
+    (gpus(3, 2), Split(data=3, pipeline=2, data_bytes=1e9, pipeline_bytes=8e9)),
+    (gpus(3, 2), Split(data=3, pipeline=2, data_bytes=8e9, pipeline_bytes=1e9)),
+    (gpus(2, 2, units=2), Split(tensor=2, data=2, tensor_bytes=2e9, data_bytes=1e9)),
+]
+
+
+@pytest.mark.parametrize(("places", "split"), SMALL)
+def test_no_order_of_the_gpus_is_better_than_the_one_that_is_given(places: list[Place], split: Split) -> None:
+    assert place(places, split).after.seconds == pytest.approx(best_of_all(places, split), rel=1e-12)
+
+
+def test_tensor_groups_stay_in_a_domain_and_rings_on_a_rail() -> None:
+    """Four nodes in two units, listed in turn; on one of them the rails run against the CUDA index."""
+    places = gpus(4, 8, units=2, reverse=(2,))
+    compared = place(places, Split(tensor=8, data=4, tensor_bytes=40e9, data_bytes=10e9))
+    for first in range(0, 32, 8):
+        assert len({gpu.domain for gpu in compared.after.order[first : first + 8]}) == 1
+    for tensor in range(8):
+        assert len({compared.after.order[tensor + 8 * data].rail for data in range(4)}) == 1
+    assert compared.after.crossing["cross-rail"] == 0
+    assert compared.before.crossing["cross-rail"] > 0
+    assert compared.before.crossing["nvlink"] == compared.after.crossing["nvlink"]
+    assert "less time in communication" in compared.sentences[0]
+
+
+def test_the_bytes_of_a_ring_are_those_of_a_hand_calculation() -> None:
+    """Two nodes of two GPUs, tensor 2, data 2: each GPU sends 2*(2-1)/2 = 1 of its bytes to its one neighbour."""
+    compared = place(gpus(2, 2), Split(tensor=2, data=2, tensor_bytes=3e9, data_bytes=1e9))
+    assert compared.after.crossing == {"nvlink": 12e9, "rail": 4e9, "spine": 0.0, "cross-rail": 0.0}
+    assert compared.after is compared.before
+    assert "no change needed" in compared.sentences[0]
+
+
+def test_sizes_that_do_not_fit_are_told_with_both_numbers() -> None:
+    with pytest.raises(InputError, match="3 x 1 x 1 x 1 is 3 ranks, and there are 4 GPUs"):
+        place(gpus(2, 2), Split(tensor=3))
+
+
+# -- advice --
+
+GPT3 = advisor.Model(parameters=175e9, layers=96, hidden=12288, sequence=2048, batch=1536)
+A100S = advisor.Fleet(gpus=1024, domain=8, memory=80 * 2**30, peak=312e12)
+
+
+def test_memory_and_traffic_are_those_of_a_hand_calculation() -> None:
+    (one,) = [
+        one for one in advisor.every_split(GPT3, A100S) if (one.tensor, one.pipeline, one.expert) == (8, 8, 1)
+    ]
+    assert one.data == 16
+    own = 175e9 / 64
+    assert one.memory == pytest.approx(own * 4 + own * 12 / 16 + 34 * 2048 * 12288 / 8 * 96)
+    assert one.arithmetic == pytest.approx(6 * 175e9 * 1536 * 2048 / (1024 * 312e12 * 0.4))
+    assert one.bubble == pytest.approx(one.arithmetic * 7 / 96)
+    assert one.data_seconds == pytest.approx(2 * 15 / 16 * 2 * own / 50e9)
+    assert one.tensor_seconds == pytest.approx(2 * 7 / 8 * 4 * 2 * 2048 * 12288 * 12 * 96 / 450e9)
+
+
+def test_what_fits_into_the_memory_is_ordered_by_time_and_what_does_not_is_left_out() -> None:
+    advice = advisor.advise(GPT3, A100S)
+    assert advice
+    assert all(one.memory <= 80 * 2**30 * 0.9 for one in advice)
+    assert [one.step for one in advice] == sorted(one.step for one in advice)
+    assert not any(one.tensor * one.pipeline < 4 for one in advice)
+    assert all(one.tensor * one.pipeline * one.data == 1024 and 96 % one.pipeline == 0 for one in advice)
+
+
+def test_a_model_that_fits_nowhere_gets_no_advice() -> None:
+    assert advisor.advise(GPT3, advisor.Fleet(gpus=8, domain=8, memory=80 * 2**30)) == ()
+
+
+def test_experts_divide_only_their_own_parameters() -> None:
+    """8 experts of which 2 are chosen, 47e9 parameters, 13e9 active: 45.33e9 belong to experts."""
+    model = advisor.Model(47e9, 32, 4096, 4096, 256, experts=8, chosen=2, active=13e9)
+    whole = advisor.memory_bytes(model, 1, 1, 8, 1) - 34 * 4096 * 4096 * 32
+    split = advisor.memory_bytes(model, 1, 1, 8, 8) - 34 * 4096 * 4096 * 32
+    of_experts = 34e9 / 0.75
+    assert split / whole == pytest.approx((47e9 - of_experts + of_experts / 8) / 47e9)
+
+
+def test_every_assumption_of_the_advisor_has_its_source() -> None:
+    assert all(
+        "arXiv" in text or "judgement" in text or "bound" in text or "all-to-alls" in text
+        for text in advisor.ASSUMPTIONS
+    )
+
+
+# -- inventories --
+
+SHEET = """Name;Mgmt IP;Rack;U;Rail0;Rail 1
+gpu01;10.0.0.11;R1;10;leaf0/1 10.100.0.2/24;leaf1/1
+gpu02;10.0.0.12;R1;14;leaf0/2;leaf1/2
+"""
+HOSTS = """# racks of the north hall
+127.0.0.1 localhost
+10.0.0.11 gpu01 gpu01.example.com  # new
+10.0.0.12 gpu02
+"""
+NETBOX = {
+    "count": 3,
+    "results": [
+        {
+            "name": "gpu01",
+            "role": {"slug": "gpu-node"},
+            "status": {"value": "active"},
+            "rack": {"name": "R1"},
+            "position": 10.0,
+            "primary_ip4": {"address": "10.0.0.11/24"},
+        },
+        {"name": "leaf0", "role": {"slug": "leaf"}, "status": {"value": "active"}},
+        {
+            "device": {"name": "gpu01"},
+            "name": "rail0",
+            "connected_endpoints": [{"device": {"name": "leaf0"}, "name": "Ethernet1"}],
+        },
+    ],
+}
+
+
+def test_a_rack_sheet_becomes_an_inventory_and_a_cabling_table() -> None:
+    machines = inventory.read_machines(SHEET, "sheet.csv")
+    assert rack_check.problems(machines) == ()
+    made = yaml.safe_load(addressing.inventory_yaml(addressing.with_addresses(machines, "10.100.0.0/16", 2)))
+    assert made["gpu_nodes"]["hosts"]["gpu01"] == {
+        "ansible_host": "10.0.0.11",
+        "node_rack": "R1 U10",
+        "node_rails": [
+            {"rail": 0, "address": "10.100.0.2/24", "leaf": "leaf0", "port": "1"},
+            {"rail": 1, "address": "10.100.128.2/17", "leaf": "leaf1", "port": "1"},
+        ],
+    }
+    assert made["gpu_nodes"]["hosts"]["gpu02"]["node_rails"][1]["address"] == "10.100.128.3/17"
+    assert addressing.cabling_csv(machines) == (
+        "node,rail,leaf,port\ngpu01,0,leaf0,1\ngpu01,1,leaf1,1\ngpu02,0,leaf0,2\ngpu02,1,leaf1,2\n"
+    )
+
+
+def test_a_list_of_hosts_becomes_an_inventory() -> None:
+    machines = inventory.read_machines(HOSTS, "hosts")
+    assert [(machine.name, machine.address) for machine in machines] == [
+        ("gpu01", "10.0.0.11"),
+        ("gpu02", "10.0.0.12"),
+    ]
+
+
+def test_a_netbox_export_gives_devices_of_a_role_with_their_cables() -> None:
+    (machine,) = inventory.read_machines(json.dumps(NETBOX), "netbox.json", ["gpu-node"])
+    assert (machine.name, machine.address, machine.rack, machine.position) == (
+        "gpu01",
+        "10.0.0.11",
+        "R1",
+        "10",
+    )
+    assert machine.rails == (inventory.Rail(0, None, "leaf0", "Ethernet1"),)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "sentence"),
+    [
+        ("gpu02;", "gpu01;", "inventory.name_twice", "gpu01 stands 2 times"),
+        ("10.0.0.12", "10.0.0.11", "inventory.address_twice", "gpu01, gpu02 have the same address 10.0.0.11"),
+        ("10.0.0.12", "10.0.0.999", "inventory.address", "'10.0.0.999' is no address"),
+        ("leaf0/2", "leaf0/1", "inventory.port_twice", "gpu01, gpu02 are both on leaf0/1"),
+        (
+            "leaf1/2",
+            "leaf1/2 10.100.0.3/24",
+            "inventory.one_subnet",
+            "rails 0, 1 share the subnet 10.100.0.0/24",
+        ),
+        (";leaf1/2", ";", "inventory.rails", "gpu02 has 1 rails where most nodes have 2"),
+        ("R1;14", "R1;10", "inventory.place_twice", "gpu01, gpu02 stand in the same place"),
+        ("gpu02;", "gpu 02;", "inventory.name", "'gpu 02' is no host name"),
+    ],
+)
+def test_a_mistake_in_the_list_is_told_in_a_sentence(old: str, new: str, code: str, sentence: str) -> None:
+    found = rack_check.problems(inventory.read_machines(SHEET.replace(old, new), "sheet.csv"))
+    assert any(finding.code == code and finding.why.startswith(sentence) for finding in found), found
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "sheet:1: no column name or host"),
+        ("10.0.0.1 a\nnonsense\n", "sheet:2: found 'nonsense'"),
+        ('{"x": 1}', "sheet: no list of results"),
+        ("{", "sheet: is not JSON"),
+        ("name,rail0\na,x\n", "sheet:2: rail0: found 'x'"),
+        ("name\n", "sheet: names no node"),
+    ],
+)
+def test_a_list_that_cannot_be_read_says_where(text: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        inventory.read_machines(text, "sheet")
+    assert str(error.value).startswith(message)
+
+
+def test_a_network_that_is_too_small_is_refused() -> None:
+    machines = inventory.read_machines(HOSTS, "hosts")
+    with pytest.raises(InputError, match="does not hold 8 rails of 2 nodes"):
+        addressing.with_addresses(machines, "10.100.0.0/28", 8)
+
+
+def test_placement_names_the_axes_as_the_launcher_does() -> None:
+    assert placement.AXES == ("tensor", "expert", "data", "pipeline")
