@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import rotation
+
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
 # A busy machine is no reason to fail: nothing here is measured against a clock.
@@ -69,6 +71,10 @@ class SkipRule:
         terminalreporter.section("skipped, and not listed in tests/allowed_skips.txt", red=True)
         for node_id, why in sorted(self.unlisted.items()):
             terminalreporter.write_line(f"{node_id}: {why}")
+
+
+def pytest_report_header() -> str:
+    return rotation.told()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from railwright.node.state import Outcome
 
 LONG_AGO = 1_000_000_000_123_456_789
+DEVICE = "0000:18:00.0"
 
 
 def make_node(folder: Path) -> Path:
@@ -81,6 +82,34 @@ def file_entry(path: str, content: str, **more: Any) -> dict[str, Any]:
         "group": str(os.getgid()),
         **more,
     }
+
+
+def plant_irqs(node: Path, names: dict[int, str | None], cpus: int = 10, device: str = DEVICE) -> None:
+    """A PCI function with these MSI vectors, as Linux 6.8 on x86 shows them."""
+    rows = ["".join(f"{f'CPU{n}':>11}" for n in range(cpus))]
+    for irq, name in names.items():
+        plant(node, f"/sys/bus/pci/devices/{device}/msi_irqs/{irq}", "msix\n")
+        plant(node, f"/proc/irq/{irq}/smp_affinity_list", "0-9\n")
+        counts = "".join(f"{irq * n:>11}" for n in range(cpus))
+        rows.append(
+            f"{irq:>4}:{counts}  IR-PCI-MSIX-{device} {irq}-edge     {' ' + name if name else ''}".rstrip()
+        )
+    rows += [
+        "",
+        "NMI:" + "".join(f"{5:>11}" for _ in range(cpus)) + "   Non-maskable interrupts",
+        "ERR:          0",
+    ]
+    plant(node, "/proc/interrupts", "\n".join(rows) + "\n")
+
+
+MLX5: dict[int, str | None] = {
+    9: f"mlx5_async0@pci:{DEVICE}",
+    10: f"mlx5_comp0@pci:{DEVICE}",
+    100: f"mlx5_comp3@pci:{DEVICE}",
+    11: f"mlx5_comp1@pci:{DEVICE}",
+    12: f"mlx5_comp2@pci:{DEVICE}",
+    13: None,
+}
 
 
 class Systemd:

@@ -70,7 +70,7 @@ def test_a_second_boot_has_nothing_to_do(tmp_path: Path) -> None:
     root = gpu_node(tmp_path)
     _, first = run(root)
     status, second = run(root)
-    assert any(line.startswith("nccl_conf: 1 of 1 items set") for line in first)
+    assert any(line.startswith("nccl_conf: 3 of 3 items set") for line in first)
     assert "nccl_conf: as planned already" in second
     assert not any(" items set" in line for line in second)
     assert status == 0
@@ -239,6 +239,16 @@ def test_a_gpu_that_comes_late_is_waited_for(tmp_path: Path) -> None:
     assert lines[1] == "read 2 GPUs and 2 NIC ports"
 
 
+def test_a_nic_that_the_policy_names_and_that_comes_late_is_waited_for(tmp_path: Path) -> None:
+    named = [{"match": f"0000:{bus}6:00.0", "role": "rail", "rail": n} for n, bus in enumerate("12")]
+    root = gpu_node(tmp_path, expect={"gpus": 2, "rails": 2}, nics=named)
+    clock = Clock(then=unplug(root, "0000:26:00.0"))
+    status, lines = run(root, waiting=clock.waiting())
+    assert (status, clock.slept) == (0, [2.0])
+    assert lines[0].startswith("waiting up to 60 s: the policy names 0000:26:00.0")
+
+
+@needs_root
 def test_a_gpu_that_does_not_come_is_waited_for_once_and_refused(tmp_path: Path) -> None:
     root = gpu_node(tmp_path, expect={"gpus": 3})
     clock = Clock()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from railwright.node.state import StateError, apply, files, revert
+from railwright.node.state import StateError, accounts, apply, files, revert
 from railwright.node.state.outcome import Refused
 from tests.unit.state_support import LONG_AGO, file_entry, fingerprint, item, items, make_node, plant, stamps
 
@@ -92,12 +92,12 @@ def test_an_owner_that_the_node_does_not_know_is_a_failure_before_any_write(node
 
 
 def test_a_user_of_this_machine_is_looked_up_where_the_root_is_the_machine(tmp_path: Path) -> None:
-    assert (files.user_id("/", "root"), files.group_id("/", "root")) == (0, 0)
+    assert (accounts.user_id("/", "root"), accounts.group_id("/", "root")) == (0, 0)
     daemon = subprocess.run(["id", "-u", "daemon"], capture_output=True, text=True, check=True).stdout
-    assert files.user_id("/", "daemon") == int(daemon)
+    assert accounts.user_id("/", "daemon") == int(daemon)
     group = subprocess.run(["id", "-g", "daemon"], capture_output=True, text=True, check=True).stdout
-    assert files.group_id("/", "daemon") == int(group)
-    for look in (files.user_id, files.group_id):
+    assert accounts.group_id("/", "daemon") == int(group)
+    for look in (accounts.user_id, accounts.group_id):
         with pytest.raises(Refused, match="no-such-name"):
             look("/", "no-such-name")
 

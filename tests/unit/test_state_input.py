@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from railwright.node.state import InputError, apply, revert
-from tests.unit.state_support import fingerprint, make_node
+from railwright.node.state import InputError, StateError, apply, revert
+from tests.unit.state_support import fingerprint, make_node, plant
 
 FILE = {"kind": "file", "path": "/etc/a", "content": "x"}
 DIGEST = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"  # printf x | sha256sum
@@ -270,8 +270,97 @@ def test_every_slice_of_the_input_is_in_the_outcome(node: Path) -> None:
     assert revert(["never"], root=str(node)).to_json()["slices"] == {"never": {"changed": False, "items": []}}
 
 
-def test_what_takes_effect_at_the_next_boot_is_listed_when_it_changes(node: Path) -> None:
+def test_what_takes_effect_at_the_next_boot_is_listed_until_the_boot(node: Path) -> None:
     entry = changed(path="/etc/default/grub.d/60-rail.cfg", reboot=True)
-    assert apply({"part": [entry]}, root=str(node)).reboot_needed == ("file:/etc/default/grub.d/60-rail.cfg",)
+    owed = ("file:/etc/default/grub.d/60-rail.cfg",)
+    for check in (True, False, True, False):
+        assert apply({"part": [entry]}, root=str(node), check=check).reboot_needed == owed
+    (node / "run/railwright.reboot").unlink()  # a boot empties /run
     assert apply({"part": [entry]}, root=str(node)).reboot_needed == ()
-    assert revert(root=str(node)).reboot_needed == ("file:/etc/default/grub.d/60-rail.cfg",)
+    assert revert(root=str(node), check=True).reboot_needed == owed
+    assert revert(root=str(node)).reboot_needed == owed
+    assert (node / "run/railwright.reboot").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_stands_again_as_it_stood_at_the_boot_needs_none(node: Path) -> None:
+    entry = changed(path="/etc/default/grub.d/60-rail.cfg", reboot=True)
+    assert apply({"part": [entry]}, root=str(node)).reboot_needed != ()
+    assert revert(root=str(node), check=True).reboot_needed == ()
+    assert revert(root=str(node)).reboot_needed == ()
+    assert list((node / "run").iterdir()) == []
+    apply({"part": [{**entry, "content": "one"}]}, root=str(node))
+    (node / "run/railwright.reboot").unlink()
+    assert apply({"part": [{**entry, "content": "two"}]}, root=str(node)).reboot_needed != ()
+    # The kernel that runs has read "one": nothing at all is another state.
+    assert revert(root=str(node)).reboot_needed != ()
+
+
+def test_what_somebody_put_back_by_hand_before_the_plan_was_put_back_needs_no_boot(node: Path) -> None:
+    entry = changed(path="/etc/default/grub.d/60-rail.cfg", reboot=True)
+    apply({"part": [{**entry, "content": "one"}]}, root=str(node))
+    (node / "run/railwright.reboot").unlink()  # the kernel that runs has read "one"
+    assert apply({"part": [{**entry, "content": "two"}]}, root=str(node)).reboot_needed != ()
+    (node / "etc/default/grub.d/60-rail.cfg").write_text("one")
+    for check in (True, False, True):
+        outcome = apply({"part": [{**entry, "content": "one"}]}, root=str(node), check=check)
+        assert (outcome.changed, outcome.reboot_needed) == (False, ())
+    assert list((node / "run").iterdir()) == []
+
+
+def test_a_reboot_is_owed_after_a_revert_too_until_the_boot(node: Path) -> None:
+    entry = changed(path="/etc/default/grub.d/60-rail.cfg", reboot=True)
+    owed = ("file:/etc/default/grub.d/60-rail.cfg",)
+    apply({"part": [entry]}, root=str(node))
+    (node / "run/railwright.reboot").unlink()
+    for check in (True, False, True, False):
+        assert revert(root=str(node), check=check).reboot_needed == owed
+    other = changed(path="/etc/sysctl.d/rail.conf")
+    assert apply({"other": [other]}, root=str(node)).reboot_needed == owed
+    (node / "run/railwright.reboot").unlink()
+    assert revert(root=str(node)).reboot_needed == ()
+
+
+def test_a_key_that_came_later_counts_from_when_it_came_and_one_that_left_is_forgotten(node: Path) -> None:
+    path = "/etc/docker/daemon.json"
+
+    def tune(*, check: bool = False, **keys: int) -> tuple[str, ...]:
+        entry = {
+            "kind": "json_keys",
+            "path": path,
+            "keys": {f"/{key}": value for key, value in keys.items()},
+            "reboot": True,
+        }
+        return apply({"part": [entry]}, root=str(node), check=check).reboot_needed
+
+    plant(node, path, '{"a": 0, "b": 0}')
+    owed = (f"json_keys:{path}",)
+    assert tune(a=1) == owed
+    assert tune(a=1, b=1) == owed
+    assert tune(a=0, b=1, check=True) == tune(a=0, b=1) == owed
+    assert tune(a=0, b=0, check=True) == tune(a=0, b=0) == ()
+    assert tune(a=1, b=1) == owed
+    assert tune(a=1) == owed  # b goes back
+    assert tune(a=0) == ()
+    assert tune(a=1) == owed
+    (node / path[1:]).unlink()
+    (node / path[1:]).mkdir()  # what it holds cannot be told
+    assert revert(root=str(node)).reboot_needed == owed
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "why"),
+    [
+        ("nonsense", 0o600, "none of ours"),
+        ("[]", 0o600, "expected a mapping"),
+        ("{}", 0o666, "others may have written it"),
+    ],
+)
+def test_a_list_of_what_a_boot_owes_that_is_none_of_ours_stops_the_run(
+    node: Path, text: str, mode: int, why: str
+) -> None:
+    (node / "run/railwright.reboot").write_text(text)
+    (node / "run/railwright.reboot").chmod(mode)
+    with pytest.raises(StateError, match=why) as caught:
+        apply({"part": [changed()]}, root=str(node))
+    assert caught.value.where == "/run/railwright.reboot"
+    assert list((node / "etc").iterdir()) == []

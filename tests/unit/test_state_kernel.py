@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from railwright.node.state import apply, kernel_items, revert
-from tests.unit.state_support import fingerprint, item, items, make_node, plant
+from tests.unit.state_support import DEVICE, MLX5, fingerprint, item, items, make_node, plant, plant_irqs
 
-DEVICE = "0000:18:00.0"
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -226,34 +225,6 @@ print(json.dumps(said))
 # Interrupts
 
 
-def plant_irqs(node: Path, names: dict[int, str | None], cpus: int = 10, device: str = DEVICE) -> None:
-    """A PCI function with these MSI vectors, as Linux 6.8 on x86 shows them."""
-    rows = ["".join(f"{f'CPU{n}':>11}" for n in range(cpus))]
-    for irq, name in names.items():
-        plant(node, f"/sys/bus/pci/devices/{device}/msi_irqs/{irq}", "msix\n")
-        plant(node, f"/proc/irq/{irq}/smp_affinity_list", "0-9\n")
-        counts = "".join(f"{irq * n:>11}" for n in range(cpus))
-        rows.append(
-            f"{irq:>4}:{counts}  IR-PCI-MSIX-{device} {irq}-edge     {' ' + name if name else ''}".rstrip()
-        )
-    rows += [
-        "",
-        "NMI:" + "".join(f"{5:>11}" for _ in range(cpus)) + "   Non-maskable interrupts",
-        "ERR:          0",
-    ]
-    plant(node, "/proc/interrupts", "\n".join(rows) + "\n")
-
-
-MLX5: dict[int, str | None] = {
-    9: f"mlx5_async0@pci:{DEVICE}",
-    10: f"mlx5_comp0@pci:{DEVICE}",
-    100: f"mlx5_comp3@pci:{DEVICE}",
-    11: f"mlx5_comp1@pci:{DEVICE}",
-    12: f"mlx5_comp2@pci:{DEVICE}",
-    13: None,
-}
-
-
 def affinity(**more: Any) -> dict[str, Any]:
     return {"kind": "irq_affinity", "device": DEVICE, "cpus": "4,6,8", **more}
 
@@ -400,7 +371,7 @@ def kernel(refusals: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     def write(path: str, value: str) -> None:
         number = refusals.get(int(Path(path).parent.name))
         if number is not None:
-            raise OSError(number, os.strerror(number), path)
+            raise OSError(number, os.strerror(number))  # write(2) names no file
         real(path, value)
 
     monkeypatch.setattr("railwright.node.state.irq_item.write_value", write)

@@ -405,7 +405,7 @@ def test_a_lock_file_that_its_last_holder_takes_away_meanwhile_is_no_lock(
         real(fd, how)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    fd = lock._take(Node(str(node)), "/run/railwright.lock", 0)
+    fd = lock.take(Node(str(node)), "/run/railwright.lock", 0)
     assert os.path.samestat(os.fstat(fd), (node / LOCK).stat())
     assert len(taken) == 2
     os.close(fd)
@@ -488,7 +488,7 @@ def test_a_unit_that_a_run_starts_may_write_and_nobody_else_may(node: Path) -> N
             with pytest.raises(Held) as caught:
                 put(node, file_entry("/etc/stranger", "x"), name="boot", unit=own)
             said.append(caught.value.where)
-        outcome = put(node, file_entry("/etc/inside", "inside\n"), name="boot", unit=name)
+        outcome = put(node, file_entry("/etc/inside", "inside\n", reboot=True), name="boot", unit=name)
         said.append(str(outcome.changed))
         return start(unit)
 
@@ -496,6 +496,7 @@ def test_a_unit_that_a_run_starts_may_write_and_nobody_else_may(node: Path) -> N
     entry = {"kind": "systemd_unit", "name": name, "state": "started"}
     outcome = put(node, entry, file_entry("/etc/a", "a\n"), runner=systemd)
     assert (outcome.failures, said) == ((), ["/run/railwright.lock", "/run/railwright.lock", "True"])
+    assert outcome.reboot_needed == ("file:/etc/inside",)  # what the unit has left is known to the run
     record = json.loads((node / RECORD).read_bytes())["slices"]
     assert sorted(record["part"]) == ["file:/etc/a", f"systemd_unit:{name}"]
     assert list(record["boot"]) == ["file:/etc/inside"]
@@ -517,7 +518,7 @@ def test_a_lent_lock_that_does_not_come_back_is_a_failure_and_loses_nothing(
     taken: list[int] = []
 
     def keeps(unit: str) -> tuple[int, str, str]:
-        taken.append(lock._take(Node(str(node)), "/run/railwright.write.lock", 0))
+        taken.append(lock.take(Node(str(node)), "/run/railwright.write.lock", 0))
         return start(unit)
 
     systemd._start = keeps  # type: ignore[assignment,method-assign]

@@ -31,7 +31,9 @@ options:
     elements: str
     default: []
   tools:
-    description: Whether to keep what C(lspci), C(nvidia-smi), C(systemctl) and C(ip) say, as other witnesses.
+    description:
+      - Whether to keep what C(lspci), C(nvidia-smi), C(systemctl) and C(ip) say, as other witnesses, and what C(dcb),
+        C(ethtool -a) and C(lldpcli) say of the ports of an Ethernet fabric.
     type: bool
     default: false
 attributes:

@@ -13,6 +13,9 @@ description:
     before (C(/var/lib/railwright/state.json)).
   - A slice is what one role owns. What an earlier run wrote for a named slice and is not among its entries any more is
     put back. Slices that are not named are left alone.
+  - A run of several calls begins with O(state=held) and ends with O(state=released). Between them the node answers no
+    other run, which is told who holds it, since when and until when. When the hold ends otherwise, the later calls of
+    that run are refused, since another run may have written meanwhile.
   - Everything is looked at before anything is written. An item that cannot be set does not stop the others; the task
     then fails and names them all.
 options:
@@ -20,8 +23,10 @@ options:
     description:
       - With C(applied), the node is brought to O(slices), or to O(entries) of O(slice).
       - With C(reverted), what was there before the slices in O(names) is put back, as far as nobody changed it since.
+      - With C(held), the node is held for O(run) until C(released), or until O(seconds) have gone by since the run's
+        last call.
     type: str
-    choices: [applied, reverted]
+    choices: [applied, reverted, held, released]
     default: applied
   slices:
     description: Entries by slice. See O(entries) for the form of an entry.
@@ -34,7 +39,8 @@ options:
       - The entries of O(slice). Each has C(kind) and may have C(because) (why it is there) and C(reboot) (it takes
         effect at the next boot). C(file) and C(json_keys) may be C(secret), and their content is never shown.
       - C(file) has C(path), C(content) or C(sha256), C(mode) (C("0644")), C(owner) and C(group) (C(root)).
-      - C(json_keys) has C(path) and C(keys), a mapping of JSON pointer to value.
+      - C(json_keys) has C(path) and C(keys), a mapping of JSON pointer to value. A new file has the mode C(0644), or
+        C(0600) when it is C(secret).
       - C(sysctl) has C(name) and C(value), C(sysfs) has C(path) and C(value); values are text.
       - C(irq_affinity) has C(device), C(cpus) and C(control_cpus).
       - C(systemd_unit) has C(name), C(enabled), C(state) (C(started), C(stopped) or null) and C(restart_if_older_than).
@@ -48,12 +54,23 @@ options:
     type: list
     elements: str
   owner:
-    description: A label of this controller, shown to another run that finds the node locked.
+    description: A label of this controller, shown to another run that finds the node locked. Ansible fills it in.
     type: str
     default: ""
+  run:
+    description: The run that this call is a part of, up to 64 letters, digits and marks. Ansible fills it in.
+    type: str
+    default: ""
+  seconds:
+    description:
+      - How long the node is held after the run's last call, whatever has become of the run. Each call of it begins the
+        time anew.
+      - More than a task may take on the slowest node of a play (C(task_timeout)), for which the others wait.
+    type: int
+    default: 900
 attributes:
   check_mode:
-    description: Says what would change and changes nothing, not even the lock file.
+    description: Says what would change and changes nothing, not even the lock file. Nothing is held.
     support: full
   diff_mode:
     description: Shows files and values before and after; never the content of a secret or a binary file.
@@ -91,6 +108,14 @@ EXAMPLES = r"""
           control_cpus: "2"
     owner: rack-7
 
+- name: Hold the node for this run
+  node_state:
+    state: held
+
+- name: Let the node go
+  node_state:
+    state: released
+
 - name: Put back what was there before the interrupts were placed
   node_state:
     state: reverted
@@ -120,7 +145,9 @@ failures:
   elements: dict
   sample: []
 reboot_needed:
-  description: The items that changed and take effect at the next boot.
+  description:
+    - The items that take effect at the next boot and stand otherwise than at the last one.
+    - All of this node, also those that an earlier call changed or put back.
   returned: when the input could be used
   type: list
   elements: str
@@ -145,10 +172,18 @@ remedy:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.railwright.node.state import InputError, Outcome, StateError, apply, revert
+from ansible.module_utils.railwright.node.state import (
+    InputError,
+    Outcome,
+    StateError,
+    apply,
+    hold,
+    release,
+    revert,
+)
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "state": {"type": "str", "choices": ["applied", "reverted"], "default": "applied"},
+    "state": {"type": "str", "choices": ["applied", "reverted", "held", "released"], "default": "applied"},
     "slices": {"type": "dict"},
     "slice": {"type": "str"},
     "entries": {"type": "list", "elements": "dict"},
@@ -156,6 +191,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "blobs": {"type": "dict", "no_log": False},
     "names": {"type": "list", "elements": "str"},
     "owner": {"type": "str", "default": ""},
+    "run": {"type": "str", "default": ""},
+    "seconds": {"type": "int", "default": 900},
 }
 SHORTEST_SECRET = 6
 
@@ -170,9 +207,10 @@ class QuietModule(AnsibleModule):  # type: ignore[misc]  # ansible-core ships no
         super().fail_json(msg, **result, invocation=self._invocation())
 
     def _log_invocation(self) -> None:
-        self.log(
-            f"Invoked for slices {', '.join(_slice_names(self.params)) or '(all)'}: {self.params['state']}"
+        names = ", ".join(_slice_names(self.params)) or (
+            "(all)" if self.params["state"] == "reverted" else "(none)"
         )
+        self.log(f"Invoked for slices {names}: {self.params['state']}")
 
     def _invocation(self) -> dict[str, Any]:
         shown = {name: self.params.get(name) for name in ("state", "owner")}
@@ -202,19 +240,30 @@ def main() -> None:
 
 def _run(module: AnsibleModule) -> Outcome:
     params = module.params
+    who = {"check": module.check_mode, "owner": params["owner"]}
+    if params["state"] == "held":
+        hold(params["run"], seconds=params["seconds"], **who)
+        return Outcome({}, (), (), ())
+    if params["state"] == "released":
+        release(params["run"], check=module.check_mode)
+        return Outcome({}, (), (), ())
     if params["state"] == "reverted":
-        return revert(params["names"], check=module.check_mode, owner=params["owner"])
+        return revert(params["names"], run=params["run"], **who)
     slices = params["slices"] if params["slice"] is None else {params["slice"]: params["entries"]}
-    return apply(slices, blobs=params["blobs"], check=module.check_mode, owner=params["owner"])
+    return apply(slices, blobs=params["blobs"], run=params["run"], **who)
 
 
 def _refuse_mixture(module: AnsibleModule) -> None:
     """What an argument spec cannot say: which options go with which state."""
     params = module.params
-    if params["state"] == "reverted":
-        idle = [name for name in ("slices", "slice", "blobs") if params[name] is not None]
+    if params["state"] != "applied":
+        taken = ("names",) if params["state"] == "reverted" else ()
+        given = ("slices", "slice", "blobs", "names")
+        idle = [name for name in given if params[name] is not None and name not in taken]
         if idle:
-            module.fail_json(f"state=reverted takes names, not {', '.join(idle)}")
+            module.fail_json(
+                f"state={params['state']} takes {taken[0] if taken else 'run'}, not {', '.join(idle)}"
+            )
     elif params["names"] is not None:
         module.fail_json(
             msg="names goes with state=reverted; state=applied takes slices, or slice and entries"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
 # Refusals that time may heal: devices come up one after the other.
 _EARLY = frozenset({"expect.gpus", "expect.rails", "gpus.none"})
+_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Files that say which devices there are. A link that is still training must not write itself out of them.
 _OF_DEVICES = ("nccl_conf", "gpu_order")
 _POLICY_BYTES = 4 * 1024 * 1024
@@ -154,11 +156,17 @@ def _plan_when_ready(root: Path, policy: Policy, say: Say, waiting: Waiting) -> 
         waiting.sleep(waiting.between)
 
 
+def _may_heal(refusal: Finding) -> bool:
+    # A NIC that the policy names by its PCI address has a place in this chassis; another name may be a misspelt one.
+    named = refusal.code == "policy.nics" and _ADDRESS.fullmatch(refusal.where) is not None
+    return named or refusal.code in _EARLY
+
+
 def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
     """What time may heal: expected devices, links of rails, interrupts that drivers ask for when an interface opens."""
     if plan.status == "refused":
         asked = policy.expect.gpus is not None or policy.expect.rails is not None
-        early = all(refusal.code in _EARLY for refusal in plan.refusals)
+        early = all(map(_may_heal, plan.refusals))
         return [refusal.why for refusal in plan.refusals] if asked and early else []
     faults = _faults(root, policy, plan)
     down = [f"{fault.where}: {fault.why}" for fault in faults if fault.code == "nics.down"]

@@ -37,7 +37,7 @@ def run_pytest(
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), "test_it.py"],
         cwd=folder,
-        env={**os.environ, "RAILWRIGHT_STRICT_SKIPS": strict},
+        env={**os.environ, "PYTHONPATH": str(CONFTEST.parents[1]), "RAILWRIGHT_STRICT_SKIPS": strict},
         capture_output=True,
         text=True,
         check=False,

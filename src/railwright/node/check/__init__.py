@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..model import Facts, Finding, Plan
-from . import slices, witnesses
+from . import login, slices, witnesses
 from .answer import Answer, is_open, rows, with_accepted
 
 __all__ = ["check", "checks", "is_open"]
@@ -41,4 +41,6 @@ def checks(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None)
 def _answers(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]]) -> tuple[Answer, ...]:
     if plan.status == "refused":
         return ()
-    return with_accepted((*slices.answers(plan, facts), *witnesses.answers(facts)), accept or {})
+    return with_accepted(
+        (*slices.answers(plan, facts), *witnesses.answers(facts), *login.answers(facts)), accept or {}
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..discover.nvidia_smi import listed_addresses
+from ..discover.tools import silence
 from ..model import Facts, Finding, InputError, PciDevice, Tool
 from .answer import Answer
 
@@ -107,12 +108,8 @@ def _absent(check: str, tool: Optional[Tool], otherwise: str) -> Optional[Answer
     """Why a tool's word is not to be had, or None. An absent tool is no fault of the devices."""
     if tool is None:
         return Answer(check, seen=False, why=f"{otherwise} was not asked")
-    if tool.code is None:
-        return Answer(check, seen=False, why=f"{tool.argv[0]} is not on the node")
-    if tool.code != 0:
-        first = next(iter(tool.output.strip().splitlines()), "without a word")
-        return Answer(check, seen=False, why=f"{tool.argv[0]} ended with {tool.code}: {first[:200]}")
-    return None
+    why = silence(tool)
+    return None if why is None else Answer(check, seen=False, why=why)
 
 
 def _lspci(facts: Facts) -> Iterator[Answer]:

@@ -183,7 +183,9 @@ def _must_be_writable(policy: Policy, where: str) -> None:
             )
         for number, node in enumerate(nodes):
             if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:_-]{0,252}", node):
-                raise InputError(f"{place}[{number}]", f"found {node!r}", "expected an address or a host name")
+                raise InputError(
+                    f"{place}[{number}]", f"found {node!r}", "expected an address or a host name"
+                )
     interface = policy.nccl.socket_ifname
     if interface is not None and not re.fullmatch(
         r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*", interface

@@ -2,7 +2,8 @@
 
 A slice is what one role owns: a name and its entries, JSON objects with a "kind". `apply` brings a node to its slices;
 `revert` puts back what was there before. Either can be asked what it would do (`check`), and then makes no system call
-that changes anything: no lock is taken either (whether somebody holds it is read from /proc/locks).
+that changes anything: no lock is taken either (whether somebody holds it is read from /proc/locks). A run of several
+calls begins with `hold` and ends with `release`: between them other runs are refused.
 
 Keys that every entry may have: "because" (why it is there, for people) and "reboot" (true: it takes effect at the next
 boot, so a change of it is listed in `reboot_needed`). A file and JSON keys may be "secret": true, and are never shown.
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Optional
 
 from ..model import InputError
+from . import holder
 from .converge import converge, foretell
 from .fields import expected
 from .item import Item, Node, Runner
@@ -23,7 +25,18 @@ from .lock import Held, Lock
 from .outcome import Failure, ItemOutcome, Outcome, StateError
 from .unit_item import systemctl
 
-__all__ = ["Failure", "Held", "InputError", "ItemOutcome", "Outcome", "StateError", "apply", "revert"]
+__all__ = [
+    "Failure",
+    "Held",
+    "InputError",
+    "ItemOutcome",
+    "Outcome",
+    "StateError",
+    "apply",
+    "hold",
+    "release",
+    "revert",
+]
 
 
 def apply(
@@ -35,6 +48,7 @@ def apply(
     owner: str = "",
     unit: str = "",
     wait: float = 0.0,
+    run: str = "",
     runner: Optional[Runner] = None,
 ) -> Outcome:
     """Brings the node to these slices: `{slice: [entry, ...]}`; slices that are not named are left alone.
@@ -42,8 +56,8 @@ def apply(
     What an earlier run wrote for a named slice and is not in its entries any more is put back. root: a folder that
     holds a node's files. blobs: `{sha256: base64}`, bytes of files that are named by their digest. owner: a label of
     the caller, for whoever meets its lock. unit: the systemd unit in which the caller runs, so that it may write while
-    the run that starts it waits for it. wait: seconds to wait for another run. runner: runs systemctl; None is the
-    node's own, and none for another root.
+    the run that starts it waits for it. wait: seconds to wait for another run. run: the run that this call is a part
+    of, when it holds the node (`hold`). runner: runs systemctl; None is the node's own, and none for another root.
 
     An item that cannot be set is in `failures`, and the others are set all the same. Raises InputError for input that
     cannot be used and StateError (Held: another run is at work) before anything is written.
@@ -51,9 +65,9 @@ def apply(
     node = _node(root, runner)
     items = read_slices(slices, blobs)
     return (
-        foretell(node, items, "release")
+        foretell(node, items, "release", holder.run_name(run))
         if check
-        else converge(node, items, "release", Lock(node, owner, unit, wait))
+        else converge(node, items, "release", Lock(node, owner, unit, wait, holder.run_name(run)))
     )
 
 
@@ -64,6 +78,7 @@ def revert(
     check: bool = False,
     owner: str = "",
     wait: float = 0.0,
+    run: str = "",
     runner: Optional[Runner] = None,
 ) -> Outcome:
     """Puts back what was there before these slices (None: all of them), as far as nobody changed it since.
@@ -73,10 +88,39 @@ def revert(
     node = _node(root, runner)
     items = None if names is None else _named(names)
     return (
-        foretell(node, items, "revert")
+        foretell(node, items, "revert", holder.run_name(run))
         if check
-        else converge(node, items, "revert", Lock(node, owner, "", wait))
+        else converge(node, items, "revert", Lock(node, owner, "", wait, holder.run_name(run)))
     )
+
+
+def hold(
+    run: str,
+    *,
+    seconds: int = holder.LEASE_SECONDS,
+    owner: str = "",
+    root: str = "/",
+    check: bool = False,
+) -> None:
+    """Holds the node for a run of several calls, each of which names it, until `release`.
+
+    seconds: so long after the run's last call (1 to 86400) the node is let go, whatever has become of the run. owner:
+    as in `apply`. Holding it twice is holding it once. When the hold ends otherwise than by `release`, the later calls
+    of this run are refused. Raises InputError, StateError and Held.
+    """
+    if not holder.run_name(run):
+        raise InputError("run", "a run that holds a node needs a name", "give one that no other run has")
+    if isinstance(seconds, bool) or not isinstance(seconds, int):
+        raise expected("seconds", "a whole number", seconds)
+    if not 1 <= seconds <= holder.LONGEST_SECONDS:
+        raise InputError("seconds", f"{seconds} is out of range", f"expected 1 to {holder.LONGEST_SECONDS}")
+    holder.hold(_node(root, None), owner, run, seconds, check)
+
+
+def release(run: str, *, root: str = "/", check: bool = False) -> bool:
+    """Lets the node go that `hold` holds for this run; whether it was held. Raises InputError and StateError."""
+    node = _node(root, None)
+    return not check and bool(holder.run_name(run)) and holder.release(node, run)
 
 
 def _named(names: Any) -> dict[str, list[Item]]:

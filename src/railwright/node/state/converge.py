@@ -9,7 +9,6 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError
@@ -19,19 +18,19 @@ from .item import (
     STAGE_STOP,
     STAGE_UNITS,
     STAGE_WRITE,
-    Goal,
     Item,
     Kept,
     KeptCell,
     Node,
-    Reading,
     World,
 )
 from .kinds import Owned, recorded_item, refuse_overlap, refuse_overlaps
 from .lock import Lock, refuse_if_held
 from .outcome import Failure, Foreign, ItemOutcome, Outcome, Refused, StateError
-from .place import FOLDER, RECORD
+from .place import FOLDER, REBOOT, RECORD
+from .reboots import Reboots
 from .record import Record
+from .step import Step
 
 _REMEDIES = {
     errno.ENOSPC: "free space or inodes on that file system: df, df -i",
@@ -41,22 +40,6 @@ _REMEDIES = {
     errno.EPERM: "run as root (become: true); a file may also be immutable: lsattr",
     errno.EBUSY: "something is mounted there: findmnt",
 }
-
-
-@dataclass(eq=False)
-class _Step:
-    """One item of one slice in this run. releasing: it goes back to its prior values."""
-
-    name: str
-    item: Item
-    kept: Kept
-    releasing: bool
-    reading: Reading = field(default_factory=lambda: Reading({}))
-    goal: Goal = field(default_factory=lambda: Goal({}))
-    notes: list[str] = field(default_factory=list)
-    changed: bool = False
-    skipped: tuple[str, ...] = ()
-    failure: Optional[Failure] = None
 
 
 def converge(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, lock: Lock) -> Outcome:
@@ -74,10 +57,10 @@ def converge(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, 
         return run.outcome()
 
 
-def foretell(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str) -> Outcome:
-    """What `converge` would do. Changes nothing. Raises as it does."""
+def foretell(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, name: str = "") -> Outcome:
+    """What `converge` would do. Changes nothing. name: of the run that this call is a part of. Raises as it does."""
     refuse_overlaps(_owned(node, slices or {}))
-    refuse_if_held(node)
+    refuse_if_held(node, name)
     run = _Run(node, slices, verb)
     run.plan()
     run.foretell()
@@ -93,6 +76,7 @@ class _Run:
         self.node = node
         self.verb = verb
         self.record = Record.read(node)
+        self.reboots = Reboots(node)
         self.slices = {name: [] for name in self.record.slices} if slices is None else slices
         self.world = World(reload=self.record.reload)
         self.failures: list[Failure] = []
@@ -107,7 +91,9 @@ class _Run:
 
     def sweep(self) -> None:
         """Removes what a killed run left beside the files of this run."""
-        for path in dict.fromkeys([RECORD, *(path for step in self.steps for path in step.item.paths())]):
+        for path in dict.fromkeys(
+            [RECORD, REBOOT, *(path for step in self.steps for path in step.item.paths())]
+        ):
             with suppress(Refused, OSError):  # whoever reads the item says it, with its place
                 files.sweep(self.node.root, path)
 
@@ -116,10 +102,16 @@ class _Run:
         if not self._is_due():
             if os.path.isdir(self.node.at(FOLDER)) and not self.record.slices:
                 self.record.save(self.node)  # a killed run left its empty folder
+            # Somebody else may have put back what stood there at the boot, and then no reboot is owed any more.
+            for step in self.steps:
+                self._settle_reboot(step)
+            self.reboots.save()
             return
         # An exception that is none of ours leaves the record as it stands before the writes: it is true whatever
         # part of them was done.
         self._intend()
+        self.record.save(self.node)
+        self.reboots.save()
         for stage in (STAGE_STOP, STAGE_RELEASE, STAGE_WRITE):
             self._execute(stage)
         units = [step for step, _ in self._due(STAGE_UNITS) if step.failure is None]
@@ -134,42 +126,48 @@ class _Run:
                 self._reload()
             # A unit that was started may have written, the boot unit above all.
             self.record = Record.read(self.node)
+            self.reboots = Reboots(self.node)
             self._settle(units)
         except StateError as error:
             self.failures.append(_failure_of_record(error))
 
     def foretell(self) -> None:
-        """Says of each step that it changes what `execute` would change."""
+        """Says of each step that it changes what `execute` would change. Raises StateError as it does."""
+        if self._is_due():
+            self._intend()
+            self.record.foresee(self.node)
         for step in self.steps:
             step.changed = bool(step.goal.cells) and step.failure is None
+            self._settle_reboot(step)
 
     def outcome(self) -> Outcome:
         told: dict[str, list[ItemOutcome]] = {name: [] for name in self.slices}
         for step in self.steps:
-            told[step.name].append(_tell(step, self.verb))
+            told[step.name].append(step.tell(self.verb))
         changed = [step for step in self.steps if step.changed]
+        owed = [step.item.id for step in self.steps if self.reboots.owed(step.item)]
         return Outcome(
             slices={name: tuple(items) for name, items in told.items()},
-            diff=tuple(_diff(step) for step in changed),
+            diff=tuple(step.diff() for step in changed),
             failures=tuple(self.failures),
-            reboot_needed=tuple(step.item.id for step in changed if step.item.reboot),
+            reboot_needed=tuple(dict.fromkeys([*owed, *self.reboots.in_force])),
         )
 
     # Deciding
 
-    def _wanted(self) -> list[_Step]:
+    def _wanted(self) -> list[Step]:
         return [
-            _Step(name, item, self.record.kept(name, item.id), releasing=False)
+            Step(name, item, self.record.kept(name, item.id), releasing=False)
             for name, items in self.slices.items()
             for item in items
         ]
 
-    def _released(self) -> list[_Step]:
+    def _released(self) -> list[Step]:
         """The items of the record that their slice does not have any more."""
         wanted = {(step.name, step.item.id): step for step in self.steps}
         owned = _owned(self.node, self.slices)
         strangers: list[Owned] = []
-        released: list[_Step] = []
+        released: list[Step] = []
         for name, item_id, _ in list(self.record.items()):
             item = recorded_item(name, item_id, self.record.kept(name, item_id))
             known = Owned.of(f"slice {name}", item, self.node)
@@ -180,7 +178,7 @@ class _Run:
             else:
                 self._refuse_moved_part(known, name, owned)
                 if (name, item_id) not in wanted:
-                    released.append(_Step(name, item, self.record.kept(name, item_id), releasing=True))
+                    released.append(Step(name, item, self.record.kept(name, item_id), releasing=True))
         refuse_overlaps([*owned, *strangers])
         return released
 
@@ -199,7 +197,7 @@ class _Run:
             if (other.owner, other.item.id) != (known.owner, known.item.id):
                 refuse_overlap(known, other, f"revert slice {name} first, so that it is put back before")
 
-    def _plan(self, step: _Step) -> None:
+    def _plan(self, step: Step) -> None:
         _refuse_withheld(step, self.world)
         try:
             step.reading = step.item.read(self.node, step.kept, self.world)
@@ -209,16 +207,18 @@ class _Run:
             step.notes = [f"changed since by someone else: left ({error.why})"]
             return
         if step.releasing:
-            step.goal = step.item.release(step.reading, step.kept, self.world)
-            step.notes = list(step.goal.notes)  # how it stood to the entry is no matter any more
+            goal = step.item.release(step.reading, step.kept, self.world)
+            step.notes = list(goal.notes)  # how it stood to the entry is no matter any more
         else:
-            step.goal = step.item.goal(step.reading, step.kept)
-            step.notes = [note for note in (step.reading.note, *step.goal.notes) if note]
-        if step.goal.cells:
-            touched = step.item.touches(step.reading, step.goal.cells)
+            goal = step.item.goal(step.reading, step.kept)
+            step.notes = [note for note in (step.reading.note, *goal.notes) if note]
+        if goal.cells:
+            step.item.foresee(self.node, step.reading, goal.cells)
+            touched = step.item.touches(step.reading, goal.cells)
             self.world.changing.update(touched)
-            if step.item.action(step.reading, step.goal.cells) == "create":
+            if step.item.action(step.reading, goal.cells) == "create":
                 self.world.creating.update(touched)
+        step.goal = goal
 
     def _is_due(self) -> bool:
         """Whether there is anything to write, be it in the record only."""
@@ -231,15 +231,16 @@ class _Run:
     def _intend(self) -> None:
         """The record before the first write: every prior value, and what is about to stand there instead."""
         for step in self.steps:
+            if step.item.reboot and step.goal.cells:
+                self.reboots.begin(step.item, step.reading.cells)
             if step.releasing:
                 for cell in step.goal.cells.keys() & step.kept.cells.keys():
                     step.kept.cells[cell].pending = True
             elif step.goal.cells:
                 self._keep(step)
         self.record.reload = self.world.reload or any(map(unit_item.is_systemds, self.world.changing))
-        self.record.save(self.node)
 
-    def _keep(self, step: _Step) -> None:
+    def _keep(self, step: Step) -> None:
         kept = self.record.slices.setdefault(step.name, {}).setdefault(step.item.id, Kept({}))
         kept.entry = step.item.recorded
         origin = step.item.origin(step.reading)
@@ -255,7 +256,7 @@ class _Run:
                 known.written += [] if value in known.written else [value]
         step.kept = kept
 
-    def _due(self, stage: int) -> list[tuple[_Step, Mapping[str, Any]]]:
+    def _due(self, stage: int) -> list[tuple[Step, Mapping[str, Any]]]:
         due = []
         for step in self.steps:
             goal = step.item.stages(step.goal.cells, step.releasing).get(stage)
@@ -270,7 +271,7 @@ class _Run:
                 with self._caught(step):
                     self._write(step, goal)
 
-    def _write(self, step: _Step, goal: Mapping[str, Any]) -> None:
+    def _write(self, step: Step, goal: Mapping[str, Any]) -> None:
         _refuse_withheld(step, self.world)
         # Before the write: a unit file that was replaced has to be read again whatever comes after.
         touched = step.item.touches(step.reading, goal)
@@ -286,7 +287,7 @@ class _Run:
         except Refused as error:
             self.failures.append(Failure("systemd", error.why, error.remedy))
 
-    def _settle(self, steps: Iterable[_Step]) -> None:
+    def _settle(self, steps: Iterable[Step]) -> None:
         """The record after the writes: what was put back is forgotten, what was written is known to be."""
         for step in steps:
             items = self.record.slices.get(step.name, {})
@@ -297,16 +298,22 @@ class _Run:
                 items.pop(step.item.id, None)
             else:
                 _confirm(step, kept)
+            self._settle_reboot(step)
         self.record.reload = self.world.reload
         self.record.tidy()
         try:
+            self.reboots.save()  # first: what the record has forgotten no later run would look at again
             self.record.leave_folders(self.node)
             self.record.save(self.node)
         except (OSError, StateError) as error:
             # The record from before the writes still holds every prior value.
             self.failures.append(_failure_of_record(error))
 
-    def _forget_untouched(self, step: _Step, kept: Kept) -> None:
+    def _settle_reboot(self, step: Step) -> None:
+        if step.failure is None and step.item.reboot:
+            self.reboots.settle(step.item, {**step.reading.cells, **step.goal.cells})
+
+    def _forget_untouched(self, step: Step, kept: Kept) -> None:
         """After a failure: a cell that still has its prior value is not ours."""
         if step.releasing or not kept.cells:
             return
@@ -318,7 +325,7 @@ class _Run:
                     del kept.cells[cell]
 
     @contextmanager
-    def _caught(self, step: _Step) -> Iterator[None]:
+    def _caught(self, step: Step) -> Iterator[None]:
         """Turns what goes wrong with one item into its failure, so that the others go on."""
         try:
             yield
@@ -330,20 +337,20 @@ class _Run:
             remedy = _REMEDIES.get(error.errno or 0, "see the kernel's log: dmesg")
             self._fail(step, f"{step.item.id}: {error.strerror or error}", remedy, False)
 
-    def _fail(self, step: _Step, why: str, remedy: str, changed: bool) -> None:
+    def _fail(self, step: Step, why: str, remedy: str, changed: bool) -> None:
         step.failure = Failure(f"{step.item.where} ({step.item.id})", why, remedy)
         step.changed = step.changed or changed
         self.failures.append(step.failure)
         self.world.failed.update(step.item.paths())
 
 
-def _refuse_withheld(step: _Step, world: World) -> None:
+def _refuse_withheld(step: Step, world: World) -> None:
     why = step.item.withheld(world)
     if why:
         raise Refused(why, "mend that first, then run again")
 
 
-def _confirm(step: _Step, kept: Kept) -> None:
+def _confirm(step: Step, kept: Kept) -> None:
     for cell in step.goal.dropped:
         kept.cells.pop(cell, None)
     for cell, value in step.goal.cells.items():
@@ -364,32 +371,3 @@ def _failure_of_record(error: Exception) -> Failure:
         return Failure(error.where, error.why, error.remedy)
     why = f"a folder that we made cannot be removed: {getattr(error, 'strerror', error)}"
     return Failure(RECORD, why, "see the kernel's log: dmesg")
-
-
-def _tell(step: _Step, verb: str) -> ItemOutcome:
-    item, reading = step.item, step.reading
-    goal = {cell: value for cell, value in step.goal.cells.items() if cell not in step.skipped}
-    notes = [*step.notes, *([step.failure.why] if step.failure is not None else [])]
-    if not step.changed:
-        standing = _shown(item, reading.cells)
-        return ItemOutcome(item.id, item.kind, False, "none", standing, standing, "; ".join(notes))
-    action = verb if step.releasing else item.action(reading, goal)
-    before = _shown(item, {cell: reading.cells[cell] for cell in goal})
-    return ItemOutcome(item.id, item.kind, True, action, before, _shown(item, goal), "; ".join(notes))
-
-
-def _shown(item: Item, cells: Mapping[str, Any]) -> Any:
-    """Cells for a log: the value where there is one without a name, else a mapping."""
-    shown = {cell: item.show(value) for cell, value in cells.items()}
-    return shown[""] if shown.keys() == {""} else shown
-
-
-def _diff(step: _Step) -> dict[str, str]:
-    goal = {cell: value for cell, value in step.goal.cells.items() if cell not in step.skipped}
-    now = {cell: step.reading.cells[cell] for cell in goal}
-    return {
-        "before_header": step.item.header(now),
-        "after_header": step.item.header(goal),
-        "before": step.item.text(now, step.reading),
-        "after": step.item.text(goal, step.reading),
-    }

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from ..model import InputError
-from . import files
+from . import accounts, files
 from .fields import Fields, absolute, digest, only_cell, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
-from .place import LOCK, RECORD, WRITE_LOCK
+from .place import FOLDER, LOCK, REBOOT, RUNS, WRITE_LOCK
 
 # Where a tuned node has its configuration, programs and units. /home, /root and the rest are other people's.
 PLACES = (
@@ -46,11 +46,31 @@ def file_path(fields: Fields) -> str:
         raise InputError(
             where, f"{path} is outside of what may be written", f"expected a path under {', '.join(PLACES)}"
         )
-    if path in (LOCK, WRITE_LOCK, RECORD) or (name.startswith(".") and name.endswith(".railwright")):
+    if _is_own(path):
         raise InputError(where, f"{path} belongs to the writer itself", "choose another name")
     if len(name.encode()) > _LONGEST_NAME:
         raise InputError(where, f"the name has {len(name.encode())} bytes", f"at most {_LONGEST_NAME} fit")
     return path
+
+
+def _is_own(path: str) -> bool:
+    """Whether the writer keeps something of its own there."""
+    name = path.rsplit("/", 1)[1]
+    return (
+        path in (LOCK, WRITE_LOCK, REBOOT, RUNS, FOLDER)
+        or under(path, (FOLDER,))
+        or (name.startswith(".") and name.endswith(".railwright"))
+    )
+
+
+def landing(node: Node, path: str, where: str) -> str:
+    """The file that `path` means on this node: two paths may lead to one. Raises InputError for one of the writer's."""
+    place = files.landing(node.root, path)
+    if _is_own(place):
+        raise InputError(
+            where, f"{path} leads to {place}, which belongs to the writer itself", "choose another path"
+        )
+    return place
 
 
 def snapshot_value(found: files.Snapshot) -> dict[str, Any]:
@@ -84,8 +104,8 @@ def check_kept_file(value: Any, where: str, whole: bool) -> None:
     mode = fields.text("mode")
     if re.fullmatch(r"[0-7]{4}", mode, re.ASCII) is None:
         raise InputError(f"{where}.mode", f"{mode!r} is no file mode", 'expected a form like "0644"')
-    fields.number("uid", 0, files.HIGHEST_ID)
-    fields.number("gid", 0, files.HIGHEST_ID)
+    fields.number("uid", 0, accounts.HIGHEST_ID)
+    fields.number("gid", 0, accounts.HIGHEST_ID)
     if whole:
         fields.number("mtime_ns", -_FARTHEST_NS, _FARTHEST_NS)
         data = _decoded(fields.text("bytes"), f"{where}.bytes")
@@ -133,7 +153,7 @@ class FileItem(Item):
         }
 
     def claims(self, node: Node) -> Iterable[Claim]:
-        return [("file", self.path)]
+        return [("file", landing(node, self.path, f"{self.where}.path"))]
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
@@ -150,8 +170,8 @@ class FileItem(Item):
                 "sha256": self.sha256,
                 "size": len(data),
                 "mode": self.mode,
-                "uid": files.user_id(root, self.owner),
-                "gid": files.group_id(root, self.group),
+                "uid": accounts.user_id(root, self.owner),
+                "gid": accounts.group_id(root, self.group),
             }
         }
 
@@ -186,12 +206,15 @@ class FileItem(Item):
         if value is None:
             if found is not None:
                 files.remove(node.root, self.path, found)
-        elif found is not None and found.sha256 == value["sha256"] and _keeps_time(found, value):
+        elif found is not None and _is_in_place(found, value):
             files.set_owner_and_mode(node.root, self.path, value["mode"], value["uid"], value["gid"], found)
         else:
             files.make_parents(node.root, self.path)
             files.replace(node.root, self.path, self._content(value), found)
         return Done()
+
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        files.must_be_writable(node.root, self.path, _is_in_place(reading.detail[0], goal[""]))
 
     def touches(self, reading: Reading, goal: Mapping[str, Value]) -> tuple[str, ...]:
         now, value = reading.cells[""], goal[""]
@@ -249,11 +272,11 @@ class FileItem(Item):
 def _account(fields: Fields, key: str, what: str) -> str:
     name = fields.text(key, "root")
     where = f"{fields.where}.{key}"
-    if name.isdecimal() and files.account_number(name) is None:
+    if name.isdecimal() and accounts.account_number(name) is None:
         raise InputError(
             where,
             f"{name!r} is no number of a {what}",
-            f"expected 0 to {files.HIGHEST_ID}, in the digits 0 to 9",
+            f"expected 0 to {accounts.HIGHEST_ID}, in the digits 0 to 9",
         )
     if not name or any(character in name for character in ":\n\0"):
         raise InputError(where, f"{name!r} is no name of a {what}", "give a name or a number")
@@ -285,5 +308,8 @@ def read_blobs(data: Mapping[str, Any], where: str) -> dict[str, bytes]:
     return blobs
 
 
-def _keeps_time(found: files.Snapshot, value: Mapping[str, Any]) -> bool:
+def _is_in_place(found: Optional[files.Snapshot], value: Optional[Mapping[str, Any]]) -> bool:
+    """Whether owner and mode are all that differs."""
+    if found is None or value is None or found.sha256 != value["sha256"]:
+        return False
     return bool(value.get("mtime_ns", found.mtime_ns) == found.mtime_ns)

@@ -8,23 +8,25 @@ The times of folders are not put back: udev and systemd see by them that a file 
 
 from __future__ import annotations
 
+import array
 import errno
-import grp
+import fcntl
 import hashlib
 import os
-import pwd
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Optional
 
-from .outcome import Foreign, Refused
+from .outcome import Foreign, Refused, StateError
 
 # What is replaced is kept in the record, which is read in one piece at every run.
 LARGEST = 16 * 1024 * 1024
-HIGHEST_ID = 2**32 - 2  # chown(2) takes the number after it, (uid_t) -1, for "leave it as it is"
+# linux/fs.h: FS_IOC_GETFLAGS, FS_IMMUTABLE_FL and FS_APPEND_FL.
+_GET_FLAGS, _IMMUTABLE, _APPEND = 0x80086601, 0x10, 0x20
+# They say who may read it: without them it would be another file.
+_KEPT = ("security.selinux", "system.posix_acl_access")
 _MOST_LINKS = 40  # MAXSYMLINKS of the kernel, include/linux/namei.h
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -78,6 +80,65 @@ def read(root: str, path: str) -> Optional[Snapshot]:
             _must_be_regular(path, name, folder, found)
             data = file.read()
         return Snapshot(data, _octal(found), found.st_uid, found.st_gid, found.st_mtime_ns, _identity(found))
+
+
+def landing(root: str, path: str) -> str:
+    """Where `path` leads when the links on its way are followed, inside the node; `path` itself where it cannot be
+    followed, which its reader then says."""
+    *way, name = path.split("/")[1:]
+    try:
+        fd, place, missing = _walk(root, path, way)
+    except (OSError, Refused):
+        return path
+    os.close(fd)
+    return "/" + "/".join([*place, *missing, name])
+
+
+def must_be_writable(root: str, path: str, in_place: bool) -> None:
+    """Raises the OSError that a write of this file would end with, as far as that can be told without writing: a file
+    system that is read-only, a file or folder that is immutable or append-only.
+
+    in_place: owner and mode only, so that the folder stays as it is.
+    """
+    with _parent(root, path) as (folder, name, missing):
+        if os.fstatvfs(folder).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        exists = False
+        if not missing:
+            with suppress(OSError):  # whoever reads the file says it
+                fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+                exists = True
+                try:
+                    fixed = _flags(fd) & (_IMMUTABLE | _APPEND)
+                    # A file that was mounted over another one may lie on a file system of its own.
+                    read_only = os.fstatvfs(fd).f_flag & os.ST_RDONLY
+                finally:
+                    os.close(fd)
+        if exists and (fixed or read_only):
+            number = errno.EPERM if fixed else errno.EROFS
+            raise OSError(number, os.strerror(number), path)
+        if not in_place and _flags(folder) & (_IMMUTABLE | (_APPEND if not missing else 0)):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+
+def must_be_ours(path: str, uid: int, mode: str) -> None:
+    """Raises StateError for what others could have written: whoever can write it decides what root does."""
+    if uid != os.geteuid() or int(mode, 8) & 0o022:
+        raise StateError(
+            path,
+            f"it belongs to user {uid} with mode {mode}, so others may have written it",
+            "look at it, then give it back to root with mode 0600",
+        )
+
+
+def _flags(fd: int) -> int:
+    """The attributes that chattr(1) sets; 0 on a file system that has none."""
+    found = array.array("i", [0, 0])  # the kernel writes an int where its number says a long: ioctl_iflags(2)
+    try:
+        fcntl.ioctl(fd, _GET_FLAGS, found)
+    except OSError:
+        return 0
+    return found[0]
 
 
 def missing_parents(root: str, path: str) -> tuple[str, ...]:
@@ -180,67 +241,22 @@ def remove_if_empty(root: str, path: str) -> bool:
         return True
 
 
-def account_number(text: str) -> Optional[int]:
-    """The number of a user or group that is given as a number; None when it is a name or no number of any."""
-    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) is None or int(text) > HIGHEST_ID:
-        return None
-    return int(text)
-
-
-def user_id(root: str, name: str) -> int:
-    """The number of a user. Raises Refused when the node does not know it."""
-    number = 0 if name == "root" else account_number(name)
-    if number is not None:
-        return number
-    if root != "/":
-        return _listed(root, "/etc/passwd", name, "user")
-    try:
-        return pwd.getpwnam(name).pw_uid
-    except KeyError:
-        raise _unknown(name, "user") from None
-
-
-def group_id(root: str, name: str) -> int:
-    """The number of a group. Raises Refused when the node does not know it."""
-    number = 0 if name == "root" else account_number(name)
-    if number is not None:
-        return number
-    if root != "/":
-        return _listed(root, "/etc/group", name, "group")
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise _unknown(name, "group") from None
-
-
-def _listed(root: str, path: str, name: str, what: str) -> int:
-    found = read(root, path)
-    for line in (b"" if found is None else found.data).decode("utf-8", "replace").splitlines():
-        fields = line.split(":")
-        number = account_number(fields[2]) if fields[0] == name and len(fields) > 2 else None
-        if number is not None:
-            return number
-    raise _unknown(name, what)
-
-
-def _unknown(name: str, what: str) -> Refused:
-    return Refused(f"the node knows no {what} {name!r}", f"make the {what} first, or give its number")
-
-
 @contextmanager
 def _parent(root: str, path: str) -> Iterator[tuple[int, str, Sequence[str]]]:
     """The folder above `path`, its last name, and the names on the way that do not exist (the folder is then the
     last one that does)."""
     names = path.split("/")[1:]
-    fd, missing = _walk(root, path, names[:-1])
+    fd, _, missing = _walk(root, path, names[:-1])
     try:
         yield fd, names[-1], missing
     finally:
         os.close(fd)
 
 
-def _walk(root: str, path: str, names: Sequence[str]) -> tuple[int, Sequence[str]]:
+def _walk(root: str, path: str, names: Sequence[str]) -> tuple[int, Sequence[str], Sequence[str]]:
+    """The last folder on the way that exists, its names without links, and the names that are missing below it."""
     todo = list(names)
+    place: list[str] = []
     own = len(todo)  # so many at the end of `todo` are names of the path; a link's names stand before them
     links = 0
     stack = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -252,23 +268,26 @@ def _walk(root: str, path: str, names: Sequence[str]) -> tuple[int, Sequence[str
             if name == "..":  # only a link brings one; above the root is the root
                 if len(stack) > 1:
                     os.close(stack.pop())
+                    place.pop()
                 continue
             try:
                 stack.append(os.open(name, _FOLDER, dir_fd=stack[-1]))
+                place.append(name)
             except FileNotFoundError:
                 if from_link:
                     raise Foreign(
                         f"a link on the way to {path} leads nowhere", "mend or remove the link"
                     ) from None
-                return stack.pop(), [name, *todo]
+                return stack.pop(), place, [name, *todo]
             except NotADirectoryError:
                 links += 1
                 target = _trusted_link(path, name, stack[-1], links)
                 if target.startswith("/"):
                     while len(stack) > 1:
                         os.close(stack.pop())
+                    place.clear()
                 todo[:0] = [part for part in target.split("/") if part not in ("", ".")]
-        return stack.pop(), []
+        return stack.pop(), place, []
     finally:
         for fd in stack:
             os.close(fd)
@@ -332,15 +351,28 @@ def _write_all(fd: int, data: bytes) -> None:
 
 
 def _copy_attributes(folder: int, name: str, target: int) -> None:
-    """Copies ACL, SELinux label and the like, as far as this file system and this process may."""
+    """Copies ACL, SELinux label and the like. Raises OSError where the first two cannot be kept."""
     source = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
-        with suppress(OSError):
-            for attribute in os.listxattr(source):
-                with suppress(OSError):
-                    os.setxattr(target, attribute, os.getxattr(source, attribute))
+        known = _attributes(target)
+        for attribute, value in _attributes(source).items():
+            if known.get(attribute) != value:
+                try:
+                    os.setxattr(target, attribute, value)
+                except OSError as error:
+                    if attribute in _KEPT or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+                        raise
     finally:
         os.close(source)
+
+
+def _attributes(fd: int) -> dict[str, bytes]:
+    found = {}
+    with suppress(OSError):  # a file system without any
+        for attribute in os.listxattr(fd):
+            with suppress(OSError):
+                found[attribute] = os.getxattr(fd, attribute)
+    return found
 
 
 def _unlink(folder: int, name: str) -> None:

@@ -91,6 +91,10 @@ class IrqAffinityItem(Item):
             raise expected(where, "text", value)
         parse_cpulist(value, where)
 
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        if os.statvfs(node.at("/proc/irq")).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), "/proc/irq")
+
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         skipped: list[str] = []
         lagging: list[str] = []
@@ -99,7 +103,8 @@ class IrqAffinityItem(Item):
             try:
                 write_value(_affinity(node, irq), cpus)
             except OSError as error:
-                if error.errno in (errno.EIO, errno.EPERM):
+                # Of the write alone: an error with a file's name is one of opening it.
+                if error.errno in (errno.EIO, errno.EPERM) and error.filename is None:
                     skipped.append(irq)
                 else:
                     refused.setdefault(_refusal(cpus, error), []).append(irq)

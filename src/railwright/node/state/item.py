@@ -144,6 +144,10 @@ class Item(abc.ABC):
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         """Sets these cells. Raises Refused or OSError."""
 
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        """Raises what writing these cells would raise, Refused or OSError, as far as it can be told without."""
+        return None  # of this kind nothing can be told
+
     def same(self, now: Value, value: Value) -> bool:
         """Whether `now` needs no write in order to be `value`."""
         return bool(now == value)

@@ -13,7 +13,7 @@ from typing import Any, Optional
 from ..model import InputError
 from . import files, jsontext
 from .fields import Fields, expected, mapping
-from .file_item import check_kept_file, content_of, file_path, with_bytes
+from .file_item import check_kept_file, content_of, file_path, landing, with_bytes
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
 
@@ -50,7 +50,8 @@ class JsonKeysItem(Item):
         return f"json_keys:{self.path}"
 
     def claims(self, node: Node) -> Iterable[Claim]:
-        return [("file", self.path, *_names(pointer)) for pointer in self.values]
+        place = landing(node, self.path, f"{self.where}.path")
+        return [("file", place, *_names(pointer)) for pointer in self.values]
 
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
@@ -136,6 +137,9 @@ class JsonKeysItem(Item):
                 node, jsontext.dump(jsontext.Document(value, document.indent, document.end)), found, None
             )
 
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        files.must_be_writable(node.root, self.path, in_place=False)
+
     def touches(self, reading: Reading, goal: Mapping[str, Value]) -> tuple[str, ...]:
         return (self.path,)
 
@@ -173,7 +177,8 @@ class JsonKeysItem(Item):
     ) -> None:
         if found is None:
             files.make_parents(node.root, self.path)
-            content = files.Content(data, "0644", os.geteuid(), os.getegid())
+            mode = "0600" if self.secret else "0644"
+            content = files.Content(data, mode, os.geteuid(), os.getegid())
         else:
             content = files.Content(data, found.mode, found.uid, found.gid, mtime_ns)
         files.replace(node.root, self.path, content, found)

@@ -30,6 +30,15 @@ def write_value(path: str, value: str) -> None:
         os.close(fd)
 
 
+def must_take_writes(path: str) -> None:
+    """Raises Refused or OSError where no value can be written: a file without a write bit (for root neither: Linux
+    fs/kernfs/file.c and fs/proc/proc_sysctl.c), a /sys or /proc that is mounted read-only, as in a container."""
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    if os.stat(path).st_mode & 0o222 == 0:
+        raise Refused(f"{path} is read-only: the kernel takes no value there", "leave it out")
+
+
 def read_value(path: str) -> Optional[str]:
     """The value without the white space around it, None where there is no such file. Raises OSError."""
     try:
@@ -74,6 +83,9 @@ class _KernelValue(Item):
         only_cell(cell, where)
         if not isinstance(value, str):
             raise expected(where, "text", value)
+
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        must_take_writes(reading.detail)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         value = goal[""]

@@ -6,3 +6,7 @@ LOCK = "/run/railwright.lock"
 WRITE_LOCK = "/run/railwright.write.lock"
 FOLDER = "/var/lib/railwright"
 RECORD = f"{FOLDER}/state.json"
+# What takes effect at the next boot, as it stood at the last one. A boot empties /run, and this with it.
+REBOOT = "/run/railwright.reboot"
+# The runs that hold the node, and those whose hold has ended without their word.
+RUNS = "/run/railwright.runs"

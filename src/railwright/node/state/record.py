@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -49,12 +50,14 @@ class Record:
             raise StateError(RECORD, f"{error.strerror}", "run as root (become: true)") from error
         if found is None:
             return cls()
-        # Whoever can write it decides what root puts back.
-        if found.uid != os.geteuid() or int(found.mode, 8) & 0o022:
+        files.must_be_ours(RECORD, found.uid, found.mode)
+        folder = os.stat(node.at(FOLDER))
+        if folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
             raise StateError(
-                RECORD,
-                f"it belongs to user {found.uid} with mode {found.mode}, so others may have written it",
-                "look at it, then give it back to root with mode 0600",
+                FOLDER,
+                f"it belongs to user {folder.st_uid} with mode {stat.S_IMODE(folder.st_mode):04o}, so others may have "
+                "put another record there",
+                "look at state.json in it, then give the folder back to root with mode 0755",
             )
         try:
             return _decode(json.loads(found.data))
@@ -94,13 +97,16 @@ class Record:
         except (OSError, Refused) as error:
             with suppress(OSError, Refused):
                 files.remove_if_empty(node.root, FOLDER)
-            if isinstance(error, Refused):
-                raise StateError(RECORD, error.why, error.remedy) from None
-            raise StateError(
-                RECORD,
-                f"the record cannot be kept: {error.strerror}",
-                "free space or make the file system writable",
-            ) from error
+            raise _not_kept(error) from error
+
+    def foresee(self, node: Node) -> None:
+        """Raises the StateError of `save`, as far as it can be told without writing."""
+        try:
+            files.must_be_writable(node.root, RECORD, in_place=False)
+            if self.slices or self.reload:
+                self._bytes()
+        except (OSError, Refused) as error:
+            raise _not_kept(error) from error
 
     def _save(self, node: Node) -> None:
         if self.slices or self.reload:
@@ -119,7 +125,12 @@ class Record:
         self.made.extend(path for path in missing if path not in self.made)
 
     def _write(self, node: Node) -> None:
+        data = self._bytes()
         files.make_parents(node.root, RECORD)
+        content = files.Content(data, "0600", os.geteuid(), os.getegid())
+        files.replace(node.root, RECORD, content, files.read(node.root, RECORD))
+
+    def _bytes(self) -> bytes:
         data = (json.dumps(_encode(self), indent=1, ensure_ascii=False) + "\n").encode(
             "utf-8", "surrogatepass"
         )
@@ -128,8 +139,7 @@ class Record:
                 f"the record would have {len(data)} bytes; at most {files.LARGEST} can be kept",
                 "manage smaller files, or revert slices that are no longer needed",
             )
-        content = files.Content(data, "0600", os.geteuid(), os.getegid())
-        files.replace(node.root, RECORD, content, files.read(node.root, RECORD))
+        return data
 
     def _forget(self, node: Node) -> None:
         found = files.read(node.root, RECORD)
@@ -138,6 +148,13 @@ class Record:
         self.leave_folders(node)
         # The folder is ours by its name: a run that was killed may have made it without a word in the record.
         files.remove_if_empty(node.root, FOLDER)
+
+
+def _not_kept(error: Exception) -> StateError:
+    if isinstance(error, OSError):
+        remedy = "free space or make the file system writable"
+        return StateError(RECORD, f"the record cannot be kept: {error.strerror}", remedy)
+    return StateError(RECORD, getattr(error, "why", str(error)), getattr(error, "remedy", ""))
 
 
 def _encode(record: Record) -> dict[str, Any]:

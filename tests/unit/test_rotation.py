@@ -1,0 +1,34 @@
+"""The long sweeps in turns: many commits make a whole one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import rotation
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 100])
+def test_the_parts_of_a_sweep_are_the_sweep(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = list(range(size))
+    parts = []
+    for part in range(rotation.PARTS):
+        monkeypatch.setattr(rotation, "turn", lambda part=part: (part, "a test"))
+        parts.append(rotation.share(points))
+    assert {point for part in parts for point in part} == set(points)
+    assert all(size == 0 or part for part in parts)  # no run is without any
+    if size >= rotation.PARTS:
+        assert sum(map(len, parts)) == size
+    monkeypatch.setattr(rotation, "turn", lambda: (None, "a test"))
+    assert rotation.share(points) == points
+
+
+def test_the_part_follows_from_the_commit_and_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    rotation.turn.cache_clear()
+    monkeypatch.delenv("RAILWRIGHT_LONG", raising=False)
+    part, why = rotation.turn()
+    assert part in range(rotation.PARTS)
+    assert rotation.told() == f"long sweeps: part {(part or 0) + 1} of 8, by {why}; all: make test-long"
+    rotation.turn.cache_clear()
+    monkeypatch.setenv("RAILWRIGHT_LONG", "1")
+    assert rotation.told() == "long sweeps: all of them, by RAILWRIGHT_LONG=1"
+    rotation.turn.cache_clear()
