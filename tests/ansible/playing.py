@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,16 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 # Another controller row's programs; the same tests, another Ansible.
 PROGRAMS = Path(os.environ.get("RAILWRIGHT_ANSIBLE", Path(sys.executable).parent))
+
+
+# Runs a command and leaves in a file the largest resident set, in KiB, that one process of it had.
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as out:
+    out.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code)
+"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,7 @@ class Run:
     output: str
     hosts: dict[str, dict[str, int]]
     events: tuple[dict[str, Any], ...]
+    peak_mib: float
 
     @property
     def changed(self) -> dict[str, int]:
@@ -57,19 +68,22 @@ def play(
     output: Path,
     *arguments: str,
     variables: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    within: Callable[..., list[str]] = lambda *argv: list(argv),
     limit: int = 300,
 ) -> Run:
-    """Run `playbooks/<playbook>` over the inventory."""
+    """Run `playbooks/<playbook>` over the inventory. within: the command line that runs one where the nodes are."""
     with tempfile.TemporaryDirectory(prefix="railwright-play-") as scratch:
-        events = Path(scratch) / "events"
+        events, peak = Path(scratch) / "events", Path(scratch) / "peak"
         done = subprocess.run(
-            [
+            within(
+                *(sys.executable, "-c", MEASURED, str(peak)),
                 str(PROGRAMS / "ansible-playbook"),
                 *("-i", str(inventory)),
                 *("-e", json.dumps({"node_output": str(output), **(variables or {})})),
                 *arguments,
                 str(PROJECT / "playbooks" / playbook),
-            ],
+            ),
             cwd=PROJECT,
             env={
                 "ANSIBLE_CONFIG": str(PROJECT / "ansible.cfg"),
@@ -81,6 +95,7 @@ def play(
                 "HOME": os.environ.get("HOME", scratch),
                 "LANG": "C.UTF-8",
                 "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
+                **(environment or {}),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -92,6 +107,7 @@ def play(
         lines = (
             [json.loads(line) for line in events.read_text("utf-8").splitlines()] if events.exists() else []
         )
+        peak_mib = int(peak.read_text("utf-8")) / 1024
     stats = [line for line in lines if line["kind"] == "stats"]
     assert stats, f"{playbook} ended without statistics:\n{done.stdout}"
     return Run(
@@ -99,4 +115,5 @@ def play(
         done.stdout,
         stats[0]["hosts"],
         tuple(line for line in lines if line["kind"] != "stats"),
+        peak_mib,
     )

@@ -171,9 +171,10 @@ def test_an_item_that_cannot_be_written_fails_its_node_and_the_others_are_writte
 def test_what_a_node_sends_is_not_evaluated_and_makes_no_path(story: Story) -> None:
     assert not story.trap.exists()
     written = {path.relative_to(story.rack.output) for path in story.rack.output.rglob("*") if path.is_file()}
-    nouns = ("changes", "facts", "findings", "plan", "policy")
+    nouns = ("changes", "facts", "findings", "plan", "policy", "ports")
     allowed = {Path(name, f"{noun}.json") for name in ("good", "short", "liar") for noun in nouns}
-    assert written <= allowed | {Path("report.json"), Path("index.html")}
+    of_the_run = ("report.json", "index.html", "fleet.json", "fleet-record.json")
+    assert written <= allowed | {Path(name) for name in of_the_run}
 
 
 def test_what_a_node_sends_overrides_no_variable_of_the_inventory(story: Story) -> None:

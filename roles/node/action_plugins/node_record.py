@@ -11,7 +11,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-NOUNS = ("facts", "policy", "plan", "changes", "findings")
+NOUNS = ("facts", "policy", "plan", "changes", "findings", "ports")
 
 
 class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
@@ -30,6 +30,8 @@ class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
             argument_spec={
                 "folder": {"type": "path", "required": True},
                 "begin": {"type": "bool", "default": False},
+                "fleet": {"type": "dict"},
+                "record": {"type": "path"},
                 **{noun: {"type": "dict"} for noun in NOUNS},
             }
         )
@@ -42,11 +44,24 @@ class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
             for noun in NOUNS:
                 if options[noun]:
                     write(folder / f"{noun}.json", json.dumps(options[noun], indent=2) + "\n")
+            if options["fleet"]:
+                self._keep_fleet(folder.parent, options["fleet"], options["record"])
         except OSError as error:
             raise AnsibleActionFail(
                 f"{error.filename}: {error.strerror}; set node_output to a folder to write in"
             ) from error
         return {**result, "changed": False, "folder": str(folder.parent)}
+
+    def _keep_fleet(self, folder: Path, fleet: dict[str, Any], record: str | None) -> None:
+        """What the nodes are together; and the record that binds later plans, which a dry run does not touch."""
+        shown = {key: value for key, value in fleet.items() if key != "record"}
+        write(folder / "fleet.json", json.dumps(shown, indent=2) + "\n")
+        if record is not None and not self._task.check_mode:
+            path = Path(record).resolve()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = json.dumps(fleet["record"], indent=2) + "\n"
+            if not path.exists() or path.read_text(encoding="utf-8") != text:
+                write(path, text)
 
 
 def host_folder(host: str) -> str:
@@ -59,15 +74,22 @@ def host_folder(host: str) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """All of `text` or what was there before."""
+    """All of `text` or what was there before, also after a power cut."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
         os.replace(temporary, path)
+        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(parent)
+        finally:
+            os.close(parent)
     except BaseException:
         os.unlink(temporary)
         raise
