@@ -12,7 +12,7 @@ import pytest
 
 from railwright import report
 from railwright.node.model import Finding, InputError, NvLink, Plan
-from railwright.report.devices import nvlink_count
+from railwright.plan.nvlink import link_count
 from tests.unit import report_samples as samples
 
 NODE_KEYS = {
@@ -489,4 +489,4 @@ def test_nvlinks_behind_switches_are_not_counted_once_for_each_peer() -> None:
     switched = [NvLink(f"GPU{peer}", 18) for peer in range(1, 8)]
     cube_mesh = [NvLink("GPU1", 1), NvLink("GPU2", 1), NvLink("GPU3", 2), NvLink("GPU4", 2)]
     switches = [NvLink(f"0000:0{bus}:00.0", count) for bus, count in enumerate((5, 5, 4, 4))]
-    assert [nvlink_count(links) for links in (switched, cube_mesh, switches)] == [18, 6, 18]
+    assert [link_count(links) for links in (switched, cube_mesh, switches)] == [18, 6, 18]

@@ -22,7 +22,7 @@ class Gauge:
 def gauges(bound: Bound) -> tuple[Gauge, ...]:
     """The plan's rate beside its bound and beside what simpler rules would get."""
     rows = (
-        ("this plan", bound.achieved_gbytes),
+        ("this plan", bound.of_plan),
         ("this plan, believed links only", bound.credible_gbytes),
         ("upper bound, several NICs per GPU", bound.per_gpu_gbytes),
         ("GPU k with NIC k", bound.index_pairing_gbytes),

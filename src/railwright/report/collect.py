@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from railwright.node.model import Facts, Finding, InputError, Plan, Policy, from_json
+from railwright.node.state.outcome import Failure
 
 from .order import natural
 
@@ -61,6 +62,8 @@ class Changes:
 
     changed: bool
     slices: dict[str, SliceChange] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    reboot_needed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def _node(folder: Path) -> Node:
             missing.append(name)
             return None
         try:
-            return use(_load(folder / name, name), name)
+            return use(load(folder / name, name), name)
         except InputError as error:
             reasons.append(str(error))
             return None
@@ -135,7 +138,8 @@ def _is_there(path: Path) -> bool:
     return path.is_symlink() or path.exists()
 
 
-def _load(path: Path, where: str) -> Any:
+def load(path: Path, where: str) -> Any:
+    """The JSON value of a file of the run, as strict as JSON is. Raises InputError with the place."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from railwright.node.model import LoadedLink, NvLink
+from railwright.node.model import LoadedLink
+from railwright.plan.nvlink import link_count
 
 from .layout import Measures, Place
 from .marks import alarm_mark, badge, fill, gpu_mark, has_core, is_neck, neck, nic_mark, stroke
@@ -15,8 +14,6 @@ from .tree import Station, address_of
 from .visible import shorten
 
 _ASIDE = 20.0  # from the mark to the text
-# H100, H200, B200 and B300 have 18 links, earlier GPUs fewer (NVIDIA's architecture white papers).
-_MOST_NVLINKS = 18
 _PORT = 34.0  # length of a port's bottleneck
 
 
@@ -69,17 +66,11 @@ def _address(station: Station) -> str | None:
     return None if address == station.label else address
 
 
-def nvlink_count(links: Sequence[NvLink]) -> int:
-    """Links of a GPU. Behind NVSwitches a matrix tells all of them for each peer, so more than a GPU has is no sum."""
-    total = sum(link.count for link in links)
-    return total if total <= _MOST_NVLINKS else max(link.count for link in links)
-
-
 def _gpu_detail(station: Station, full: bool) -> str:
     parts = [_address(station)]
     gpu = station.gpu
     if gpu is not None and gpu.nvlinks:
-        links = nvlink_count(gpu.nvlinks)
+        links = link_count(gpu.nvlinks)
         # NV18 is nvidia-smi's word for it.
         parts.append(count(links, "NVLink") if full else f"NV{links}")
     if gpu is not None and gpu.c2c is not None:

@@ -7,7 +7,8 @@
    "achieved_gbytes", "credible_gbytes": GB/s (10^9 bytes) or null, "certificate": as in the plan or null,
    "findings": of plan and check, "checks": of the node, "changed": null when the node was not tuned in this run,
    "slices": {name: {"stage", "because", "changed", "items"}}}},
- "rails": {rail: {node: {"nic", "pci", "more": further ports, "odd", "renamed"}}}, "totals": counts}
+ "rails": {rail: {node: {"nic", "pci", "more": further ports, "odd", "renamed"}}}, "totals": counts,
+ "fabric": {"ok", "reason", "open", "seen"}, absent when nobody linted the lossless contract}
 
 `ok` is true exactly when every check of the report is ok or skipped; a skipped check has ok false.
 """
@@ -19,6 +20,7 @@ from typing import Any
 from railwright.node.model import Plan, to_json
 
 from .collect import SEVERITIES, Check, Node
+from .fabric import FabricView, check, summary
 from .numbers import count
 from .rails import Stop, kind_of, rail_table
 from .verdict import NO_RESULT, PLANNED, REFUSED, Verdict, failed, judge, overall, skipped
@@ -26,7 +28,9 @@ from .verdict import NO_RESULT, PLANNED, REFUSED, Verdict, failed, judge, overal
 SCHEMA = "railwright.report/1"
 
 
-def document(nodes: tuple[Node, ...], generated: str | None = None) -> dict[str, Any]:
+def document(
+    nodes: tuple[Node, ...], generated: str | None = None, fabric: FabricView | None = None
+) -> dict[str, Any]:
     """The report as plain JSON data. The same files give the same bytes; `generated` is what the caller says."""
     verdicts = {node.name: judge(node) for node in nodes}
     table = rails_over_nodes(nodes, verdicts)
@@ -36,6 +40,7 @@ def document(nodes: tuple[Node, ...], generated: str | None = None) -> dict[str,
         for node in nodes
         for check in (*verdicts[node.name].checks, *own_checks(node))
     ]
+    checks += check(fabric)
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "ok": all(check.ok or check.skipped for check in checks),
@@ -47,6 +52,8 @@ def document(nodes: tuple[Node, ...], generated: str | None = None) -> dict[str,
         },
         "totals": _totals(nodes, verdicts, table),
     }
+    if fabric is not None:
+        data["fabric"] = summary(fabric)
     if generated is not None:
         data["generated"] = generated
     return data

@@ -20,12 +20,16 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from railwright.node.model import CutLink, Facts, Finding, Plan, PlannedGpu, PlannedNic
+from railwright.plan import nvlink
 
 from . import palette, svg
 from .certificate import Gauge, gauges, link_ends, proof
 from .collect import Check, Item, Node
 from .document import document, own_checks, rails_over_nodes
+from .fabric import FabricView
 from .numbers import count, rate
+from .rack import RackView
+from .rack_picture import rack_svg
 from .rails import Stop, kind_of, rails_of
 from .verdict import PLANNED, REFUSED, Verdict, failed, judge, skipped
 from .visible import shorten, visible
@@ -45,6 +49,7 @@ class Row:
     gpu: PlannedGpu
     nic_pci: str | None
     netdev: str | None
+    leaf_port: str | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,7 @@ class NodeView:
     skipped: tuple[Check, ...]
     passed: tuple[Check, ...]
     slices: tuple[SliceView, ...]
+    nvlink: tuple[str, ...]
     nccl: str
     nccl_path: str
     unfolded: bool
@@ -139,10 +145,17 @@ class Unseen:
     where: str
 
 
-def render(nodes: tuple[Node, ...], generated: str | None = None) -> str:
+def render(
+    nodes: tuple[Node, ...],
+    generated: str | None = None,
+    fabric: FabricView | None = None,
+    rack: RackView | None = None,
+) -> str:
     """The page as text. The same nodes give the same text."""
     verdicts = {node.name: judge(node) for node in nodes}
-    views = tuple(_view(number, node, verdicts[node.name], len(nodes)) for number, node in enumerate(nodes))
+    views = tuple(
+        _view(number, node, verdicts[node.name], len(nodes), rack) for number, node in enumerate(nodes)
+    )
     table = rails_over_nodes(nodes, verdicts)
     style = (
         f":root{{color-scheme:light dark;{palette.variables(palette.LIGHT)}}}\n"
@@ -157,7 +170,15 @@ def render(nodes: tuple[Node, ...], generated: str | None = None) -> str:
         _environment()
         .get_template("page.html.j2")
         .render(
-            report=document(nodes, generated),
+            report=document(nodes, generated, fabric),
+            fabric=fabric,
+            fabric_open=_kin(fabric.open) if fabric is not None else (),
+            fabric_notes=_kin(fabric.notes) if fabric is not None else (),
+            fabric_accepted=_kin(fabric.accepted) if fabric is not None else (),
+            rack=rack,
+            # Everything in them was escaped where it was drawn.
+            rack_picture=Markup(rack_svg(rack)) if rack is not None and rack.rows else None,  # noqa: S704
+            rack_narrow=Markup(rack_svg(rack, narrow=True)) if rack is not None and rack.rows else None,  # noqa: S704
             views=views,
             table=table,
             kinds=_kinds(nodes, table),
@@ -227,7 +248,7 @@ def _kept(sentence: str) -> str:
 # One node.
 
 
-def _view(number: int, node: Node, verdict: Verdict, total: int) -> NodeView:
+def _view(number: int, node: Node, verdict: Verdict, total: int, rack: RackView | None) -> NodeView:
     plan, facts = node.plan, node.facts
     own = own_checks(node)
     bad, unseen = failed(own), skipped(own)
@@ -242,7 +263,7 @@ def _view(number: int, node: Node, verdict: Verdict, total: int) -> NodeView:
         picture=_picture(number, node, verdict, narrow=False),
         narrow=_picture(number, node, verdict, narrow=True),
         rails=rails_of(plan) if plan is not None else (),
-        rows=_rows(plan) if plan is not None else (),
+        rows=_rows(plan, node.name, rack) if plan is not None else (),
         gauges=gauges(plan.bound) if plan is not None else (),
         proof=proof(plan.bound) if plan is not None else "",
         cut=_cut(plan, names),
@@ -254,6 +275,7 @@ def _view(number: int, node: Node, verdict: Verdict, total: int) -> NodeView:
         skipped=tuple(unseen),
         passed=tuple(check for check in own if check.ok),
         slices=_slices(node),
+        nvlink=nvlink.told(plan.nvlink) if plan is not None else (),
         nccl=nccl,
         nccl_path=path,
         unfolded=total <= _MANY_NODES or not verdict.ok,
@@ -322,12 +344,15 @@ def _machine(facts: Facts, plan: Plan | None) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _rows(plan: Plan) -> tuple[Row, ...]:
+def _rows(plan: Plan, name: str, rack: RackView | None) -> tuple[Row, ...]:
     nics = {nic.name: nic for nic in plan.nics}
     rows = []
     for gpu in plan.gpus:
         nic = nics.get(gpu.nics[0]) if gpu.nics else None
-        rows.append(Row(gpu, nic.pci if nic is not None else None, nic.netdev if nic is not None else None))
+        end = rack.leaf_port(name, gpu.rail) if rack is not None else None
+        rows.append(
+            Row(gpu, nic.pci if nic is not None else None, nic.netdev if nic is not None else None, end)
+        )
     return tuple(rows)
 
 

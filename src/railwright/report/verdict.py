@@ -128,7 +128,7 @@ def _summary(node: Node, status: str, findings: tuple[Finding, ...], own: tuple[
 
 def _shape(plan: Plan) -> str:
     words = f"{count(len(plan.gpus), 'GPU')} on {count(len(rails_of(plan)), 'rail')}"
-    achieved = plan.bound.achieved_gbytes
+    achieved = plan.bound.of_plan
     return words if achieved is None else f"{words}, {rate(achieved)} GB/s for each with all sending"
 
 
