@@ -3,52 +3,97 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleTemplatePluginError
-
 # A checkout is what gets run: no package needs to be installed for a playbook.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from railwright import border, presets
 from railwright.fleet import zipapp
+from railwright.fleet.members import Asked
+from railwright.fleet.neighbours import read_cables
+from railwright.fleet.planning import plan_fleet
+from railwright.fleet.record import Record
+from railwright.fleet.told import told as fleet_told
 from railwright.node.check import check, checks, is_open
 from railwright.node.model import BootPolicy, Facts, Finding, InputError, Plan, Policy, from_json, to_json
+from railwright.plan import explain, launch_text
 from railwright.plan import plan as make_plan
+from railwright.plan.slices import NCCL_CONF, SLICES
 from railwright.report.visible import visible
 
 Json = dict[str, Any]
 
 
-def _border(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Ansible's lazy, tagged containers in, plain ones out; bad input is told with the place it came from."""
-
-    @functools.wraps(function)
-    def border(*values: Any, **options: Any) -> Any:
-        # JSON there and back renders what is lazy and drops the tags.
-        values_, options_ = json.loads(json.dumps([values, options]))
-        try:
-            return function(*values_, **options_)
-        except InputError as error:
-            raise AnsibleTemplatePluginError(str(error), obj=values[0]) from error
-
-    return border
-
-
 def node_policy(policy: Json) -> Json:
-    """The whole policy: defaults for what is left out, and the digest of this checkout's boot program."""
-    asked = Policy.read(policy, "node_policy")
+    """The whole policy: with its presets' words, defaults for what is left out, and the digest of our boot program."""
+    asked = Policy.read(presets.expanded(policy, "node_policy"), "node_policy")
     boot = asked.boot if asked.boot is not None else BootPolicy(zipapp.digest())
     return _json(dataclasses.replace(asked, boot=boot))
+
+
+def fleet_plan(
+    facts: Json,
+    policies: Json,
+    record: Json | None = None,
+    cabling: str = "",
+    neighbours: Json | None = None,
+    left: Json | None = None,
+    replan: list[str] | None = None,
+) -> Json:
+    """The plan of all nodes of a run together: each node's whole policy, what is odd, and the record to keep."""
+    whole: dict[str, Policy] = {}
+    asked = []
+    for name, policy in policies.items():
+        # Most nodes ask for the same.
+        text = json.dumps(policy, sort_keys=True)
+        if text not in whole:
+            whole[text] = Policy.read(node_policy(policy), f"{name}: node_policy")
+        if facts.get(name):
+            asked.append(Asked(name, facts[name], whole[text], (left or {}).get(name) or None))
+    plan = plan_fleet(
+        asked,
+        seen=[
+            cable
+            for name, text in (neighbours or {}).items()
+            for cable in read_cables(text, f"neighbours of {name}", name)
+        ],
+        wanted=read_cables(cabling, "cabling") if cabling else (),
+        record=Record.read(record) if record else None,
+        replan=replan or (),
+    )
+    data = fleet_told(plan)
+    for node in asked:
+        if node.name in data["nodes"]:
+            data["nodes"][node.name]["asked"] = _json(node.policy)
+    return {**data, "record": plan.record.json()}
 
 
 def node_plan(facts: Json, policy: Json) -> Json:
     """The plan of one node."""
     return _json(make_plan(Facts.read(facts), Policy.read(policy, "node_policy")))
+
+
+def node_explain(plan: Json, device: str) -> str:
+    """Why a GPU or NIC has its place, in lines for a person."""
+    return "\n".join(map(visible, explain(Plan.read(plan), device).splitlines()))
+
+
+def node_launch(plan: Json, form: str, host: str | None = None) -> str:
+    """What a launcher wants: the ranks as a table, gres.conf lines, a rank file or a wrapper for torchrun."""
+    return launch_text(Plan.read(plan), form, host)
+
+
+def nccl_conf(plan: Json) -> str:
+    """The text of /etc/nccl.conf; "" where the plan writes none."""
+    for entry in node_slices(plan).get("nccl_conf", []):
+        if entry["kind"] == "file" and entry["path"] == NCCL_CONF:
+            return str(entry["content"])
+    return ""
 
 
 def node_refusal(plan: Json) -> str:
@@ -67,10 +112,10 @@ def node_watch(plan: Json) -> Json:
     return {"files": list(planned.files()), "units": list(planned.units())}
 
 
-def node_check(plan: Json, facts: Json, policy: Json) -> Json:
-    """What differs between plan and node, and each question with its answer."""
+def node_check(plan: Json, facts: Json, policy: Json, fleet: list[Json] | None = None) -> Json:
+    """What differs between plan and node, and each question with its answer; and how it differs from its fleet."""
     asked = (Plan.read(plan), Facts.read(facts), Policy.read(policy, "node_policy").accept)
-    return {"findings": to_json(check(*asked)), "checks": to_json(checks(*asked))}
+    return {"findings": [*to_json(check(*asked)), *(fleet or [])], "checks": to_json(checks(*asked))}
 
 
 def node_problems(found: Json, plan: Json) -> str:
@@ -85,14 +130,24 @@ def node_problems(found: Json, plan: Json) -> str:
     bad = [
         row for row in found["checks"] if not row["ok"] and not row["skipped"] and row["name"] not in codes
     ]
-    lines = [*map(_told, told), *(_line(f"{row['name']}: {row['detail']}") for row in bad)]
+    lines = [*map(_told, told), *(border.line(f"{row['name']}: {row['detail']}") for row in bad)]
     return "\n".join(["This node is not as it should be.", *lines]) if lines else ""
 
 
 def node_changes(results: list[Json]) -> Json:
     """What the writer did, or would do, in all its calls; empty when it was not called."""
     slices = {name: part for result in results for name, part in result.get("slices", {}).items()}
-    return {"changed": any(part["changed"] for part in slices.values()), "slices": slices} if slices else {}
+    if not slices:
+        return {}
+    return {
+        "changed": any(part["changed"] for part in slices.values()),
+        "slices": slices,
+        "failures": [failure for result in results for failure in result.get("failures", [])],
+        # Each call names all that the node owes.
+        "reboot_needed": list(
+            dict.fromkeys(item for result in results for item in result.get("reboot_needed", []))
+        ),
+    }
 
 
 def node_blobs(plan: Json) -> dict[str, str]:
@@ -114,12 +169,17 @@ def node_blobs(plan: Json) -> dict[str, str]:
     return {zipapp.digest(): zipapp.blob()}
 
 
-def node_slices(plan: Json) -> dict[str, list[Json]]:
-    """The items of all slices."""
+def node_slices(plan: Json, policy: Json | None = None) -> dict[str, list[Json]]:
+    """The items of all slices; with a policy, also the slices that the plan has no use for, without an item: what an
+    earlier plan wrote for them goes back. A slice that the policy leaves alone is not among them."""
     planned = Plan.read(plan)
     if planned.status == "refused":
         raise InputError("plan", "was refused, so there is nothing to write", node_refusal(plan))
-    return {name: to_json(part.entries) for name, part in planned.slices.items()}
+    slices = {name: to_json(part.entries) for name, part in planned.slices.items()}
+    if policy is None:
+        return slices
+    manage = Policy.read(policy, "node_policy").manage
+    return {**{name: [] for name in SLICES if manage.get(name, True)}, **slices}
 
 
 def slice_entries(plan: Json, name: str) -> list[Json]:
@@ -128,12 +188,7 @@ def slice_entries(plan: Json, name: str) -> list[Json]:
 
 
 def _told(finding: Finding) -> str:
-    return _line(f"{finding.code}: {finding.where}: {finding.why}. {finding.remedy}")
-
-
-def _line(text: str) -> str:
-    """One line that can go to a terminal, whatever a node has put into it."""
-    return visible(" ".join(text.split()))
+    return border.line(f"{finding.code}: {finding.where}: {finding.why}. {finding.remedy}")
 
 
 def _json(value: Any) -> Json:
@@ -145,13 +200,17 @@ class FilterModule:
     """Ansible looks for this name."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {function.__name__: _border(function) for function in FILTERS}
+        return border.filters(FILTERS)
 
 
 FILTERS = (
+    nccl_conf,
+    fleet_plan,
     node_blobs,
     node_changes,
     node_check,
+    node_explain,
+    node_launch,
     node_plan,
     node_policy,
     node_problems,

@@ -20,9 +20,10 @@ filter_loader.add_directory(str(FILTERS))
 
 
 def filters() -> dict[str, Callable[..., Any]]:
-    import node  # filter_plugins is on pytest's path
+    import fabric  # filter_plugins is on pytest's path
+    import node
 
-    return dict(node.FilterModule().filters())
+    return {**fabric.FilterModule().filters(), **node.FilterModule().filters()}
 
 
 def render(expression: str, **variables: object) -> Any:
@@ -176,14 +177,108 @@ def test_an_open_error_and_a_failed_check_are_problems_with_their_remedy() -> No
 
 
 def test_changes_of_several_calls_are_one_and_calls_that_were_left_out_add_nothing() -> None:
+    failure = {"where": "slices.sysctls[0]", "why": "Invalid argument", "remedy": "give another value"}
     results = [
-        {"changed": True, "slices": {"nccl_conf": {"changed": True, "items": []}}},
+        {
+            "changed": True,
+            "slices": {"nccl_conf": {"changed": True, "items": []}},
+            "reboot_needed": ["file:/etc/a"],
+        },
         {"skipped": True, "changed": False},
-        {"changed": False, "slices": {"sysctls": {"changed": False, "items": []}}},
+        {
+            "changed": False,
+            "slices": {"sysctls": {"changed": False, "items": []}},
+            "failures": [failure],
+            "reboot_needed": ["file:/etc/b", "file:/etc/a"],
+        },
         {},
     ]
     assert render("results | node_changes", results=results) == {
         "changed": True,
         "slices": {"nccl_conf": {"changed": True, "items": []}, "sysctls": {"changed": False, "items": []}},
+        "failures": [failure],
+        "reboot_needed": ["file:/etc/a", "file:/etc/b"],
     }
     assert render("[{}] | node_changes") == {}
+
+
+def test_a_slice_that_a_plan_has_no_use_for_goes_back_unless_the_policy_leaves_it_alone() -> None:
+    assert set(render("plan | node_slices", plan=PLANNED)) == set(PLANNED["slices"])
+    found = render("plan | node_slices({'manage': {'irq_affinity': false}})", plan=PLANNED)
+    assert {name for name, entries in found.items() if entries == []} >= {"gpu_order", "sysctls"}
+
+    assert found["nccl_conf"] == render("plan | slice_entries('nccl_conf')", plan=PLANNED)
+    assert "irq_affinity" not in found
+
+
+RANKED = {
+    **PLANNED,
+    "gpus": [
+        {
+            "index": 0,
+            "name": "GPU0",
+            "pci": "0000:18:00.0",
+            "numa": 0,
+            "rail": 0,
+            "nics": ["mlx5_0"],
+            "path": "PIX",
+            "cpus": "1-2",
+            "because": "a test",
+            "minor": 0,
+        }
+    ],
+    "ranks": [
+        {
+            "rank": 0,
+            "gpu": "GPU0",
+            "nic": "mlx5_0",
+            "rail": 0,
+            "cpus": "1-2",
+            "numa": 0,
+            "command": "numactl --physcpubind=1-2 --preferred=0",
+            "cores": "1-2",
+        }
+    ],
+}
+
+
+def test_launchers_get_their_files_by_filter() -> None:
+    gres = render("plan | node_launch('gres', 'gpu-7')", plan=RANKED)
+    assert gres == "NodeName=gpu-7 Name=gpu File=/dev/nvidia0 Cores=1-2\n"
+    assert (
+        render("plan | node_launch(form='rankfile', host='gpu-7')", plan=RANKED) == "rank 0=gpu-7 slot=1-2\n"
+    )
+    assert render("plan | node_launch('torchrun')", plan=RANKED).startswith("#!/bin/sh\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("node_launch('pbs')", "launch: found 'pbs' .*expected one of table, gres, rankfile, torchrun"),
+        ("node_launch('gres')", "host: the node's name is not known"),
+        ("node_launch('gres', 'a b')", "host: found 'a b'"),
+        ("node_explain('GPU9')", "GPU9: the plan has no such device .*one of GPU0"),
+    ],
+)
+def test_a_launch_file_that_cannot_be_made_is_told_with_its_place(call: str, why: str) -> None:
+    with pytest.raises(AnsibleError, match=why):
+        render(f"plan | {call}", plan=RANKED)
+
+
+def test_a_refused_plan_has_no_launch_file_and_explains_itself() -> None:
+    with pytest.raises(AnsibleError, match="plan: was refused, so nothing can be launched by it: differs"):
+        render("plan | node_launch('table')", plan=REFUSED)
+    refused = {**RANKED, **REFUSED, "ranks": []}
+    assert "refused at /etc/nccl.conf: differs" in render("plan | node_explain('GPU0')", plan=refused)
+
+
+def test_nccls_file_is_what_the_slice_writes() -> None:
+    assert render("plan | nccl_conf", plan=PLANNED) == "{{ 1 + 1 }}\n"
+    assert render("plan | nccl_conf", plan={**PLANNED, "slices": {}}) == ""
+
+
+def test_a_policy_holds_what_its_presets_say() -> None:
+    policy = render("policy | node_policy", policy={"presets": ["dell-xe9680-h200"]})
+    assert {entry["source"] for entry in policy["nics"]} == {"preset dell-xe9680-h200"}
+    with pytest.raises(AnsibleError, match=r"node_policy\.presets\[0\]: there is no preset 'dgx'"):
+        render("policy | node_policy", policy={"presets": ["dgx"]})

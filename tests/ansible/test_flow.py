@@ -193,7 +193,9 @@ def test_a_second_run_calls_systemctl_for_nothing_that_changes(story: Story) -> 
 def test_a_run_without_a_change_takes_at_most_ten_tasks_a_node(story: Story) -> None:
     taken = {node: count["ok"] + count["skipped"] for node, count in story.runs["retune"].hosts.items()}
     assert taken.keys() == set(NODES)
-    assert max(taken.values()) <= 10
+    # One task is done once for the whole run, and counted with its first node: the nodes' common plan.
+    assert sum(taken.values()) <= 10 * len(NODES) + 1
+    assert max(taken.values()) <= 11
 
 
 def test_drift_is_foretold_without_a_touch_and_then_mended_and_nothing_else(story: Story) -> None:

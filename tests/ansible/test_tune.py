@@ -79,7 +79,14 @@ def written(before: dict[str, Entry], after: dict[str, Entry]) -> set[str]:
 
 def test_a_tag_writes_its_slice_and_no_other(story: Story) -> None:
     assert story.part.code == 0, story.part.output
-    assert written(story.start, story.after_part) == {"etc/nccl.conf"}
+    assert written(story.start, story.after_part) == {
+        "etc/nccl.conf",
+        "etc/cdi",
+        "etc/cdi/railwright-nccl.json",
+        "etc/enroot",
+        "etc/enroot/mounts.d",
+        "etc/enroot/mounts.d/60-railwright-nccl.fstab",
+    }
 
 
 def test_a_step_that_is_run_alone_keeps_what_it_read_and_decided(story: Story) -> None:

@@ -74,6 +74,12 @@ def test_of_two_machines_the_one_with_more_devices_is_the_whole_one() -> None:
     assert findings(planned) == [("node0", "fleet.gpu_missing")]
 
 
+def test_machines_of_two_products_with_one_tree_are_no_measure_for_each_other() -> None:
+    nodes = fleet(("clean", 2))
+    nodes[1].facts["host"] |= {"product": "Another Maker's GX", "kernel": "6.8.0-1"}
+    assert findings(plan_fleet(nodes)) == []
+
+
 def test_where_no_value_has_a_majority_nobody_is_called_odd() -> None:
     planned = plan_fleet(fleet(("clean", 4), plant={0: "the BIOS is older", 1: "the BIOS is older"}))
     assert findings(planned) == []

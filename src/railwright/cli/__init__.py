@@ -16,7 +16,7 @@ from rich.console import Console
 from railwright import __version__
 from railwright.node.model import InputError
 
-from . import collect, machine, page, planning, site
+from . import collect, fabric, fleet, inventory, machine, page, place, planning, site
 
 GOOD, FINDINGS, BAD_INPUT, REFUSED = 0, 1, 2, 3
 
@@ -50,6 +50,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"railwright {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for room in (planning, machine, collect, page, site):
+    for room in (planning, machine, collect, page, site, fabric, fleet, place, inventory):
         room.add_verbs(verbs)
     return parser

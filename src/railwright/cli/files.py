@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from railwright import presets
 from railwright.node.model import InputError, Policy
 
 
@@ -45,8 +46,10 @@ def read_policy(path: Path | None) -> Policy:
     except yaml.YAMLError as error:
         raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
     if isinstance(data, dict) and "node_policy" in data:
-        return Policy.read(data["node_policy"], f"{path}: node_policy")
-    return Policy.read(data if data is not None else {}, str(path))
+        data, where = data["node_policy"], f"{path}: node_policy"
+    else:
+        where = str(path)
+    return Policy.read(presets.expanded(data if data is not None else {}, where), where)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from railwright import captures
 from railwright.node.model import to_json
-from railwright.plan import explain, plan
+from railwright.plan import LAUNCH_FORMS, explain, launch_text, plan
 from railwright.report import node_svg
 from railwright.report.visible import visible
 
@@ -36,8 +36,21 @@ def add_verbs(verbs: Any) -> None:
     )
     parser.add_argument("--policy", type=Path, help="YAML or JSON: what the node is meant to be")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument("--explain", metavar="DEVICE", help="tell why this GPU or NIC has its place")
+    parser.add_argument(
+        "--explain",
+        metavar="DEVICE",
+        help="tell why this GPU or NIC has its place; or `workload`: all that it asks for, a line each",
+    )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the node")
+    parser.add_argument(
+        "--launch",
+        choices=LAUNCH_FORMS,
+        help="print what a launcher wants: a table of ranks, Slurm's gres.conf lines, Open MPI's rank file, or a "
+        "wrapper for torchrun",
+    )
+    parser.add_argument(
+        "--host", help="the node's name for gres.conf and the rank file; default: as the capture has it"
+    )
     parser.set_defaults(run=run)
 
 
@@ -48,7 +61,10 @@ def run(arguments: argparse.Namespace, out: Console) -> int:
     result = plan(facts, policy)
     if arguments.svg is not None:
         write_text(arguments.svg, node_svg(result, facts))
-    if arguments.json:
+    if arguments.launch is not None and result.status == "planned":
+        host = arguments.host or facts.host.name
+        out.file.write(launch_text(result, arguments.launch, host))
+    elif arguments.json:
         out.file.write(dump_json(to_json(result)))
     elif arguments.explain is not None:
         out.print(visible(explain(result, arguments.explain)), soft_wrap=True)

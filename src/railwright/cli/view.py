@@ -17,6 +17,7 @@ from rich.text import Text
 
 from railwright.fleet.play import Outcome, Step
 from railwright.node.model import Bound, Facts, Finding, Plan
+from railwright.plan import nvlink
 from railwright.report.visible import visible
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -27,10 +28,11 @@ def show_plan(out: Console, plan: Plan, facts: Facts) -> None:
     """Summary, tables, proof and findings of one plan."""
     witnesses = ", ".join(f"{witness.kind} {visible(witness.source)}" for witness in facts.witnesses)
     _heading(out, f"Plan from {witnesses}" if plan.status == "planned" else f"Refused: {witnesses}")
-    for sentence in plan.summary:
-        _say(out, sentence)
     if plan.status == "refused":
         show_findings(out, plan.refusals, "Why")
+    else:
+        for sentence in plan.summary:
+            say(out, sentence)
     if plan.gpus:
         out.print()
         out.print(_gpu_table(plan))
@@ -39,6 +41,11 @@ def show_plan(out: Console, plan: Plan, facts: Facts) -> None:
         out.print(_nic_table(plan))
     if plan.bound.achieved_gbytes is not None:
         _show_bound(out, plan.bound)
+    linked = nvlink.told(plan.nvlink)
+    if linked:
+        _heading(out, "NVLink")
+        for line in linked:
+            say(out, line)
     if plan.nccl:
         _heading(out, "NCCL")
         for name, value in plan.nccl.items():
@@ -78,7 +85,7 @@ def _nic_table(plan: Plan) -> Table:
 def _show_bound(out: Console, bound: Bound) -> None:
     _heading(out, "Rate guaranteed to each GPU with all GPUs sending")
     rows = (
-        ("this plan", bound.achieved_gbytes),
+        ("this plan", bound.of_plan),
         ("without links that are not believed", bound.credible_gbytes),
         ("several NICs per GPU, upper bound", bound.per_gpu_gbytes),
         ("GPU k to NIC k", bound.index_pairing_gbytes),
@@ -90,7 +97,7 @@ def _show_bound(out: Console, bound: Bound) -> None:
     if bound.certificate is not None:
         proof = bound.certificate
         links = ", ".join(link.link for link in proof.links)
-        _say(
+        say(
             out,
             f"proof: at the next rate, {proof.rate_gbytes:.2f} GB/s, these links admit {proof.admits} of "
             f"{proof.gpus} flows: {links}",
@@ -117,7 +124,7 @@ def show_facts(out: Console, facts: Facts) -> None:
     for name, value in rows:
         out.print(Text(f"  {name:<14} {visible(value)}"))
     for note in facts.notes:
-        _say(out, f"note: {note}", style="dim")
+        say(out, f"note: {note}", style="dim")
 
 
 def show_findings(out: Console, findings: Iterable[Finding], title: str) -> None:
@@ -131,11 +138,17 @@ def show_findings(out: Console, findings: Iterable[Finding], title: str) -> None
         out.print(
             Text.assemble("  ", (finding.severity, style), f" {finding.code} at {visible(finding.where)}")
         )
-        _say(out, finding.why, 4)
+        say(out, finding.why, 4)
         if finding.accepted is not None:
-            _say(out, f"accepted: {finding.accepted}", 4, "dim")
+            say(out, f"accepted: {finding.accepted}", 4, "dim")
         elif finding.remedy:
-            _say(out, f"-> {finding.remedy}", 4)
+            say(out, f"-> {finding.remedy}", 4)
+
+
+def show_table(out: Console, title: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """One table under its heading."""
+    _heading(out, title)
+    out.print(_table(head, rows))
 
 
 def show_run(out: Console, verdict: Mapping[str, Any], outcome: Outcome, *, check: bool = False) -> None:
@@ -181,10 +194,10 @@ def _show_open(out: Console, name: str, node: Mapping[str, Any]) -> None:
     """What a person has to know of a node besides the numbers: warnings and errors, and what nobody looked at."""
     counts = Counter((finding["severity"], finding["code"]) for finding in _open_findings(node))
     for (severity, code), number in counts.items():
-        _say(out, f"{name}: {severity} {code}" + (f", {number} times" if number > 1 else ""))
+        say(out, f"{name}: {severity} {code}" + (f", {number} times" if number > 1 else ""))
     for row in node.get("checks") or []:
         if row["skipped"]:
-            _say(out, f"{name}: not checked: {row['name']}: {row['detail']}", style="dim")
+            say(out, f"{name}: not checked: {row['name']}: {row['detail']}", style="dim")
 
 
 class Progress:
@@ -207,7 +220,7 @@ class Progress:
             self.close()
             self._task = step.name
         elif step.kind == "warning":
-            _say(self._out, step.message.strip(), style="dim")
+            say(self._out, step.message.strip(), style="dim")
         elif step.kind != "skipped" and step.host:
             self._hosts[step.host] = step.kind
 
@@ -228,7 +241,7 @@ def _heading(out: Console, text: str) -> None:
     out.print(Text(text, style="bold"))
 
 
-def _say(out: Console, text: str, indent: int = 2, style: str = "") -> None:
+def say(out: Console, text: str, indent: int = 2, style: str = "") -> None:
     """One paragraph, its further lines as far in as its first."""
     out.print(Padding(Text(visible(text), style=style), (0, 0, 0, indent)))
 

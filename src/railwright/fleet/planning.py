@@ -82,10 +82,9 @@ def plan_fleet(
     for name in sorted(again - set(fleet.nodes) - set(fleet.unusable)):
         raise InputError("replan", f"{name} is no node of this fleet")
     shapes = group(fleet.views, fleet.counts)
-    references = {shape.key: reference_of(fleet, shape) for shape in shapes}
-    usuals = {
-        shape.key: usual_of(shape, fleet.views, fleet.counts, references[shape.key]) for shape in shapes
-    }
+    # By the shape and not by its key: machines of two products can have one tree.
+    references = {shape: reference_of(fleet, shape) for shape in shapes}
+    usuals = {shape: usual_of(shape, fleet.views, fleet.counts, references[shape]) for shape in shapes}
     directory = (
         Directory({name: (node.member, fleet.facts(name)) for name, node in fleet.nodes.items()})
         if seen or wanted
@@ -111,7 +110,7 @@ def plan_fleet(
         result.nodes[name] = planned
         result.members[name] = node.member
     result.findings = (
-        *(finding for shape in shapes for finding in unsettled_findings(shape, usuals[shape.key])),
+        *(finding for shape in shapes for finding in unsettled_findings(shape, usuals[shape])),
         *(_unusable(name, error) for name, error in fleet.unusable.items()),
         *wiring.findings,
         *plan.findings,
@@ -131,10 +130,13 @@ def _unusable(name: str, error: InputError) -> Finding:
 
 
 def _odd(
-    fleet: Members, shapes: Sequence[Shape], usuals: Mapping[str, Usual], references: Mapping[str, Chassis]
+    fleet: Members,
+    shapes: Sequence[Shape],
+    usuals: Mapping[Shape, Usual],
+    references: Mapping[Shape, Chassis],
 ) -> dict[str, tuple[Finding, ...]]:
     return {
-        form: odd_findings(fleet.views[form], usuals[shape.key], references[shape.key])
+        form: odd_findings(fleet.views[form], usuals[shape], references[shape])
         for shape in shapes
         for form in shape.forms
     }

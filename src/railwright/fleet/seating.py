@@ -102,7 +102,7 @@ class Parts:
         seats: Mapping[str, Mapping[str, int]],
         leaves: Mapping[str, int],
         wiring: Wiring,
-        usuals: Mapping[str, Usual],
+        usuals: Mapping[Shape, Usual],
     ) -> None:
         self._usuals = usuals
         self._fleet, self._shape_of, self._places, self._seats = fleet, shape_of, places, seats
@@ -129,7 +129,7 @@ class Parts:
 
         A port that is down or slower may look like no rail to the node alone.
         """
-        usual = self._usuals[shape.key].seats
+        usual = self._usuals[shape].seats
         seats, places = self._seats[shape.key], self._places[form]
         found = {}
         for seat in self._fleet.views[form].chassis.seats:
