@@ -14,7 +14,7 @@ BEGUN := $(shell date +%s)
 ON_MAIN := PATH="$$PWD/.venv/bin:$$PATH"
 ON_SECOND := PATH="$$PWD/.venv-3.11/bin:$$PATH"
 
-.PHONY: help setup demo test static unit fuzz molecule second docs constraints clean begin system-packages \
+.PHONY: help setup demo test static unit test-long fuzz molecule second docs constraints clean begin system-packages \
     lab-setup lab-test lab-demo lab-long
 
 help: ## Show this list
@@ -36,8 +36,14 @@ lab-setup: ## Install what the lab needs and build its root file systems (Debian
 	@sh tools/venv.sh .venv constraints.txt 3.12 3.13 3.11
 	@$(ON_MAIN) $(STEP) "Make the lab ready" $(MAIN) -m tests.lab setup
 
-lab-test: lab-setup ## Run the tests on real systemd hosts, about five minutes (as root)
-	@$(ON_MAIN) $(STEP) "Run the lab's tests" $(MAIN) -m pytest tests/lab
+lab-test: ## Run the tests on real systemd hosts and on the virtual machine (Debian, as root)
+	@mkdir -p build/test
+	@if test "$$(id -u)" -eq 0 && command -v apt-get >/dev/null; then \
+	    $(MAKE) --no-print-directory lab-setup && \
+	    $(ON_MAIN) $(STEP) "Run the lab's tests" $(MAIN) -m pytest tests/lab --junitxml=build/test/lab.xml; \
+	else \
+	    sh tools/not_run.sh "the lab, which needs root on Debian"; \
+	fi
 
 lab-demo: lab-setup ## Show the whole flow on two real systemd hosts, with a reboot, without a GPU (as root)
 	@$(ON_MAIN) $(MAIN) -m tests.lab.demo
@@ -46,7 +52,7 @@ lab-long: lab-setup ## Start and stop lab nodes 32 times and ask for leftovers, 
 	@RAILWRIGHT_LAB_CYCLES=32 RAILWRIGHT_LAB_NODES=16 $(ON_MAIN) $(STEP) "Run the lab's long tests" \
 	    $(MAIN) -m pytest -s tests/lab/test_lab_teardown.py -k "many or crowd"
 
-test: begin setup system-packages static unit molecule second ## Run every layer on both rows
+test: begin setup system-packages static unit molecule second lab-test ## Run every layer on both rows
 	@took=$$(($$(date +%s) - $(BEGUN))); echo "make test took $$((took / 60)) min $$((took % 60)) s."
 	@$(MAIN) tools/test_totals.py build/test/*.xml
 
@@ -58,6 +64,11 @@ unit: ## Run pytest on the main row and ask for the coverage of what decides and
 	@$(ON_MAIN) $(STEP) "Run pytest on the main row" \
 	    $(MAIN) -m coverage run -m pytest --junitxml=build/test/main.xml
 	@$(STEP) "Ask what of railwright.node and railwright.plan no test ran" $(MAIN) -m coverage report
+
+test-long: ## Run the sweeps of the writer whole: crashes, failing calls; `make unit` runs an eighth, by the commit
+	@mkdir -p build/test
+	@RAILWRIGHT_LONG=1 $(ON_MAIN) $(STEP) "Run the long sweeps whole" \
+	    $(MAIN) -m pytest -s tests/unit/test_state_crash.py tests/unit/test_state_faults.py
 
 fuzz: ## Damage every kind of capture 20,000 times; `make unit` does so 2,000 times
 	@RAILWRIGHT_FUZZ=20000 $(ON_MAIN) $(STEP) "Damage every kind of capture 20,000 times" \
