@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -36,6 +37,9 @@ def test_apt_refuses_an_archive_that_its_key_did_not_sign(archive: packages.Arch
     (index / "InRelease").write_bytes(
         kept["InRelease"].replace(b"Origin: Railwright lab", b"Origin: somebody else!")
     )
+    # HTTP tells times in whole seconds: one that was written in the second in which apt read the last is no newer one.
+    later = (index / "Release.gpg").stat().st_mtime + 2
+    os.utime(index / "InRelease", (later, later))
     try:
         said = bookworm.ssh("apt-get update -o APT::Update::Error-Mode=any")
         assert said.returncode != 0

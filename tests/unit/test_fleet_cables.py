@@ -294,3 +294,18 @@ def test_a_cable_that_nobody_sees_is_told() -> None:
     assert told(plan_fleet(rack(2), seen=seen, wanted=wanted)) == {
         "node1": ["should be on leaf2/2, and nobody sees it there"]
     }
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("n1," + "9" * 5000 + ",l1,1", "table:2: rail '999"),
+        ("n1,\u0661,l1,1", "table:2: rail '\u0661'"),
+        ('n1,0,"l1\nSwitchName=evil",1', "table:2: leaf 'l1"),
+        ("n1,0,l1," + "1" * 200_000, "table:1: is no CSV table"),
+    ],
+)
+def test_a_row_of_cables_that_means_nothing_says_where(row: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_cables(f"node,rail,leaf,port\n{row}\n", "table")
+    assert str(error.value).startswith(message)

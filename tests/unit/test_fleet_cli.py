@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +182,102 @@ def test_an_inventory_is_written_whole_or_not_at_all(
     assert code == 3
     assert "gpu01, gpu02 have the same address 10.0.0.11" in said
     assert not (tmp_path / "other.yml").exists()
+
+
+def test_the_byte_order_mark_of_a_spreadsheet_is_no_part_of_the_first_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("\ufeffname,ip\r\nn1,10.0.0.1\r\n", encoding="utf-8")
+    code, said = run(capsys, "inventory", sheet)
+    assert (code, "n1: {ansible_host: 10.0.0.1}" in said) == (0, True)
+
+
+def test_what_steers_a_terminal_is_spelled_out_in_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("\x1b[31mnam,ip\nn1,10.0.0.1\n", encoding="utf-8")
+    code, said = run(capsys, "inventory", sheet)
+    assert code == 2
+    assert "\\u001b[31mnam" in said
+    assert "\x1b" not in said
+
+
+def test_an_output_that_is_no_regular_file_is_refused_and_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet, pipe = tmp_path / "sheet.csv", tmp_path / "pipe"
+    sheet.write_text("name,ip\nn1,10.0.0.1\n", encoding="utf-8")
+    os.mkfifo(pipe)
+    code, said = run(capsys, "inventory", sheet, "--output", pipe)
+    assert (code, "it is no regular file" in said, pipe.is_fifo()) == (2, True, True)
+    stdout = tmp_path / "stdout"
+    stdout.symlink_to("/proc/self/fd/1")
+    assert run(capsys, "inventory", sheet, "--output", stdout)[0] == 2
+    assert stdout.is_symlink()
+
+
+def test_a_full_standard_output_is_exit_2(tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("name,ip\nn1,10.0.0.1\n", encoding="utf-8")
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "railwright.cli", "inventory", str(sheet)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "railwright: standard output: cannot be written: No space left on device\n",
+    )
+
+
+@pytest.mark.parametrize("names", ["node0,node0", "../x", "node0,,node1", "a\n,b"])
+def test_nodes_that_are_named_twice_or_are_no_names_get_no_placement(
+    rack: Path, capsys: pytest.CaptureFixture[str], names: str
+) -> None:
+    run(capsys, "fleet", "plan", rack, "--write")
+    assert run(capsys, "place", rack, "--nodes", names, "--tensor", "8")[0] == 2
+
+
+@pytest.mark.parametrize("text", ["[]", '{"nodes": []}', '{"nodes": {"node0": {"rails": {"0": null}}}}'])
+def test_a_damaged_plan_of_the_fleet_is_named(
+    rack: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    run(capsys, "fleet", "plan", rack, "--write")
+    (rack / "fleet.json").write_text(text, encoding="utf-8")
+    code, said = run(capsys, "place", rack, "--tensor", "4", "--data", "3")
+    assert code == 2
+    assert "fleet.json: is not a fleet's plan" in said
+
+
+def test_a_policy_that_is_nested_too_deeply_is_exit_2(rack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = rack / "policy.yml"
+    policy.write_text("x: " + "[" * 3000, encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack, "--policy", policy)
+    assert (code, "is nested too deeply to be a policy" in said) == (2, True)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"slices": {"a": 5}}', '{"slices": {"a": {"entries": [{}]}}}'])
+def test_a_damaged_plan_of_one_node_is_told_and_the_others_go_on(
+    rack: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    run(capsys, "fleet", "plan", rack, "--write")
+    (rack / "node0/plan.json").write_text(text, encoding="utf-8")
+    policy = rack / "policy.yml"
+    policy.write_text("nccl: {env: {NCCL_IB_TIMEOUT: '22'}}", encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack, "--policy", policy)
+    assert code == 0
+    assert "plan.json is no plan" in said
+    assert "node1: nccl_conf: file /etc/nccl.conf" in said
+
+
+def test_a_source_without_an_end_is_not_read_to_its_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("railwright.cli.files._MOST_BYTES", 1 << 20)
+    code, said = run(capsys, "inventory", "/dev/zero")
+    assert (code, "is larger than 1 MiB" in said) == (2, True)

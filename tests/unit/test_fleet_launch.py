@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -58,6 +59,11 @@ def test_nodes_of_one_unit_stand_together_and_ranks_count_on() -> None:
         "kubectl label node node3 --overwrite railwright/unit=unit2 railwright/shape=GX-4-small"
         in files["kubernetes.md"]
     )
+
+
+def test_the_name_of_a_leaf_adds_no_line_to_topology_conf() -> None:
+    told = launch.topology_conf({"unit1": [replace(hosts()[0], leaves=("l1\nSwitchName=evil\x1b[31m",))]})
+    assert told.startswith("# unit1: l1 SwitchName=evil\\u001b[31m\nSwitchName=unit1 ")
 
 
 # -- placement --
@@ -259,6 +265,13 @@ def test_a_netbox_export_gives_devices_of_a_role_with_their_cables() -> None:
         (";leaf1/2", ";", "inventory.rails", "gpu02 has 1 rails where most nodes have 2"),
         ("R1;14", "R1;10", "inventory.place_twice", "gpu01, gpu02 stand in the same place"),
         ("gpu02;", "gpu 02;", "inventory.name", "'gpu 02' is no host name"),
+        (
+            "R1;14",
+            "{{ lookup('pipe', 'id') }};14",
+            "inventory.word",
+            "gpu02: \"{{ lookup('pipe', 'id') }}\" holds",
+        ),
+        ("10.0.0.12", "0.0.0.0", "inventory.address", "0.0.0.0 is no node's address"),
     ],
 )
 def test_a_mistake_in_the_list_is_told_in_a_sentence(old: str, new: str, code: str, sentence: str) -> None:
@@ -273,8 +286,18 @@ def test_a_mistake_in_the_list_is_told_in_a_sentence(old: str, new: str, code: s
         ("10.0.0.1 a\nnonsense\n", "sheet:2: found 'nonsense'"),
         ('{"x": 1}', "sheet: no list of results"),
         ("{", "sheet: is not JSON"),
+        ('[{"name": "a", "position": NaN}]', "sheet: is not JSON: NaN is no number"),
         ("name,rail0\na,x\n", "sheet:2: rail0: found 'x'"),
         ("name\n", "sheet: names no node"),
+        ("name,ip,name\na,1.2.3.4,b\n", "sheet:1: two columns 'name'"),
+        ("name,rail0,rail00\na,l/1,l/2\n", "sheet:1: two columns for rail 0"),
+        ("name,ip\na,1.2.3.4,rest\n", "sheet:2: more cells than the table has columns"),
+        ("name,rail0\na,leaf1/\n", "sheet:2: rail0: found 'leaf1/'"),
+        ("name\n" + "a" * 200_000 + "\n", "sheet:1: is no CSV table"),
+        (
+            '{"count": 90, "next": "http://netbox/?offset=50", "results": []}',
+            "sheet: is one page of 90 entries",
+        ),
     ],
 )
 def test_a_list_that_cannot_be_read_says_where(text: str, message: str) -> None:
@@ -287,6 +310,77 @@ def test_a_network_that_is_too_small_is_refused() -> None:
     machines = inventory.read_machines(HOSTS, "hosts")
     with pytest.raises(InputError, match="does not hold 8 rails of 2 nodes"):
         addressing.with_addresses(machines, "10.100.0.0/28", 8)
+
+
+def test_an_interface_that_stands_twice_in_an_export_is_an_error() -> None:
+    end = {"device": {"name": "gpu01"}, "name": "rail0"}
+    machines = inventory.read_machines(json.dumps([{"name": "gpu01"}, end, end]), "netbox.json")
+    assert [finding.code for finding in rack_check.problems(machines)] == [
+        "inventory.no_address",
+        "inventory.rail_twice",
+    ]
+
+
+def test_empty_cells_beyond_the_columns_are_nothing() -> None:
+    (machine,) = inventory.read_machines("name,ip\na,10.0.0.1,, \n", "sheet")
+    assert (machine.name, machine.address) == ("a", "10.0.0.1")
+
+
+def test_a_rail_number_of_thousands_of_digits_is_no_rail() -> None:
+    (machine,) = inventory.read_machines(f"name,rail{'9' * 5000}\na,leaf1/1\n", "sheet")
+    assert machine.rails == ()
+
+
+@pytest.mark.parametrize(
+    ("network", "rails", "message"),
+    [
+        ("10.100.0.0/16", 0, "rails: found 0"),
+        ("10.100.0.0/16", -8, "rails: found -8"),
+        ("::/8", 10**9, "rails: found 1000000000"),
+        ("127.0.0.0/8", 8, "is no network of hosts"),
+        ("224.0.0.0/8", 8, "is no network of hosts"),
+        ("0.0.0.0/0", 8, "is no network of hosts"),
+    ],
+)
+def test_a_number_of_rails_or_a_network_that_means_nothing_is_refused(
+    network: str, rails: int, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        addressing.with_addresses(inventory.read_machines(HOSTS, "hosts"), network, rails)
+
+
+@pytest.mark.parametrize(
+    ("model", "fleet", "where"),
+    [
+        ({"parameters": float("nan")}, {}, "parameters"),
+        ({"parameters": float("inf")}, {}, "parameters"),
+        ({"layers": 10**11}, {}, "layers"),
+        ({"experts": 10**12}, {}, "experts"),
+        ({"batch": 10**400}, {}, "batch"),
+        ({"active": 10e9}, {}, "active"),
+        # 4 of 8 experts are half of the model at least, and no token meets more than there is.
+        ({"experts": 8, "chosen": 4, "active": 1e9}, {}, "active"),
+        ({"experts": 8, "chosen": 4, "active": 200e9}, {}, "active"),
+        ({}, {"domain": 10**10}, "domain"),
+        ({}, {"memory": float("nan")}, "memory"),
+        ({}, {"peak": 0.0}, "peak"),
+        ({}, {"share": 0.0}, "share"),
+        ({}, {"share": 5.0}, "share"),
+        ({}, {"share": float("nan")}, "share"),
+    ],
+)
+def test_sizes_that_mean_nothing_get_no_advice(
+    model: dict[str, float], fleet: dict[str, float], where: str
+) -> None:
+    with pytest.raises(InputError) as error:
+        advisor.advise(replace(GPT3, **model), replace(A100S, **fleet))  # type: ignore[arg-type]
+    assert error.value.where == where
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0])
+def test_bytes_that_mean_nothing_get_no_placement(amount: float) -> None:
+    with pytest.raises(InputError, match="data bytes: found"):
+        placement.place([Place("n", "n", 0, 0)], Split(data_bytes=amount))
 
 
 def test_placement_names_the_axes_as_the_launcher_does() -> None:

@@ -256,6 +256,7 @@ def test_further_variables_of_the_policy_have_the_last_word() -> None:
         ({"env": {"NCCL_DEBUG": "x" * 1024}}, "policy.nccl.env.NCCL_DEBUG", "line by line"),
         ({"version": "2"}, "policy.nccl.version", "2.30.7"),
         ({"version": "v2.30.7"}, "policy.nccl.version", "2.30.7"),
+        ({"version": "9" * 5000 + ".1.1"}, "policy.nccl.version", "2.30.7"),
         ({"traffic_class": 256}, "policy.nccl.traffic_class", "0 to 255"),
         ({"gid_index": -1}, "policy.nccl.gid_index", "0 to 255"),
     ],

@@ -7,6 +7,7 @@ planned, findings or not.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from railwright import __version__
 from railwright.node.model import InputError
+from railwright.report.visible import visible
 
 from . import collect, fabric, fleet, inventory, machine, page, place, planning, site
 
@@ -31,15 +33,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments, out)
         sys.stdout.flush()
     except InputError as error:
-        Console(stderr=True, highlight=False, markup=False).print(f"railwright: {error}", soft_wrap=True)
+        Console(stderr=True, highlight=False, markup=False).print(
+            visible(f"railwright: {error}"), soft_wrap=True
+        )
         return BAD_INPUT
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader went away (`| head`): point stdout at nothing, or the interpreter complains at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return GOOD
+    except OSError as error:
+        if error.filename is not None or error.errno not in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+            errno.EFBIG,
+            errno.EIO,
+        ):
+            raise
+        # Neither good nor a finding: the reader got a part of it.
+        _drop_stdout()
+        print(f"railwright: standard output: cannot be written: {error.strerror}", file=sys.stderr)
+        return BAD_INPUT
     return code
+
+
+def _drop_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

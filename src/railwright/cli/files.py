@@ -13,11 +13,21 @@ import yaml
 from railwright import presets
 from railwright.node.model import InputError, Policy
 
+# The fleet's plan with the policies of ten thousand nodes is the largest file that is read.
+_MOST_BYTES = 512 << 20
+
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises InputError naming the file."""
+    """The file's text, without the byte order mark of a spreadsheet. Raises InputError naming the file."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise InputError(
+                str(path), f"is larger than {_MOST_BYTES >> 20} MiB", "name the file that is meant"
+            )
+        # Line breaks of Windows and of old Macs count as one each, as a file that is opened as text has them.
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -45,6 +55,8 @@ def read_policy(path: Path | None) -> Policy:
         data = yaml.safe_load(read_text(path))
     except yaml.YAMLError as error:
         raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise InputError(str(path), "is nested too deeply to be a policy") from error
     if isinstance(data, dict) and "node_policy" in data:
         data, where = data["node_policy"], f"{path}: node_policy"
     else:
@@ -54,6 +66,10 @@ def read_policy(path: Path | None) -> Policy:
 
 def write_text(path: Path, text: str) -> None:
     """Write the whole file or leave what was there. Raises InputError naming the file."""
+    # What is renamed onto a device, or onto /dev/stdout, takes its place: root would lose it for the whole machine.
+    special = path.is_symlink() and os.readlink(path).startswith("/proc/")
+    if special or (path.exists() and not path.is_file()):
+        raise InputError(str(path), "cannot be written: it is no regular file", "name a file")
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

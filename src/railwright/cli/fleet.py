@@ -251,7 +251,15 @@ def _show(fleet: FleetPlan, arguments: argparse.Namespace, out: Console) -> None
                 continue
             old = arguments.directory / node.name / "plan.json"
             if not arguments.write and old.exists():
-                for line in plan_changes(read_json(old), json.loads(fleet.plan_json(node.name))):
+                for line in _changes(old, json.loads(fleet.plan_json(node.name))):
                     view.say(out, f"{node.name}: {line}", indent=4)
     if not odd and not fleet.findings:
         view.say(out, "Nothing is odd.")
+
+
+def _changes(old: Path, new: Any) -> tuple[str, ...]:
+    """What differs from the plan that is there. One that cannot be read is told, and the other nodes go on."""
+    try:
+        return plan_changes(read_json(old), new)
+    except (AttributeError, KeyError, TypeError, InputError):
+        return (f"{old} is no plan, so what differs from it is not known",)

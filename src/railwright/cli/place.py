@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
+import math
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ def _rates(parser: argparse.ArgumentParser) -> None:
 def _chosen_rates(arguments: argparse.Namespace) -> dict[str, float]:
     rates = {level: float(getattr(arguments, level)) for level in RATES}
     for level, rate in rates.items():
-        if rate <= 0:
+        if not 0 < rate < math.inf:
             raise InputError(f"--{level}", f"found {rate:g}", "expected a rate above 0")
     return rates
 
@@ -126,14 +126,13 @@ def _places(arguments: argparse.Namespace) -> tuple[list[Place], list[str]]:
     if not directory.is_dir():
         raise InputError(str(directory), "is no directory", "expected the output directory of a run")
     names = (
-        next(csv.reader([arguments.nodes]))
+        _named(arguments.nodes)
         if arguments.nodes
         else sorted(folder.name for folder in directory.iterdir() if (folder / "plan.json").is_file())
     )
     if not names:
         raise InputError(str(directory), "holds no <node>/plan.json", "run playbooks/plan.yml first")
-    fleet_path = directory / "fleet.json"
-    fleet = read_json(fleet_path).get("nodes", {}) if fleet_path.exists() else {}
+    leaves = _leaves(directory / "fleet.json")
     places: list[Place] = []
     refused = []
     for name in names:
@@ -141,10 +140,35 @@ def _places(arguments: argparse.Namespace) -> tuple[list[Place], list[str]]:
         plan = Plan.read(read_json(path), str(path))
         if plan.status == "refused":
             refused.append(name)
-        ends = fleet.get(name, {}).get("rails", {}).values()
-        unit = ",".join(sorted({end["leaf"] for end in ends if end.get("leaf")}))
+        unit = ",".join(sorted(leaves.get(name, ())))
         places += [Place(name, name, rank.rank, rank.rail, unit) for rank in plan.ranks]
     return places, refused
+
+
+def _named(words: str) -> list[str]:
+    names = words.split(",")
+    for name in names:
+        if not name or "/" in name or name in (".", ".."):
+            raise InputError("--nodes", f"found {name!r}", "expected names of nodes with commas between")
+        if names.count(name) > 1:
+            raise InputError("--nodes", f"{name} stands {names.count(name)} times", "name each node once")
+    return names
+
+
+def _leaves(path: Path) -> dict[str, set[str]]:
+    """The leaves of each node's rails, as the fleet's plan tells them; {} without one."""
+    if not path.exists():
+        return {}
+    found: dict[str, set[str]] = {}
+    try:
+        for name, node in read_json(path)["nodes"].items():
+            told = {end["leaf"] for end in node["rails"].values()}
+            found[name] = {leaf for leaf in told if isinstance(leaf, str)}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(
+            str(path), "is not a fleet's plan", "write it again: railwright fleet plan DIR --write"
+        ) from error
+    return found
 
 
 def _rankfile(compared: Comparison, directory: Path) -> str:

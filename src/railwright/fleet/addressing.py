@@ -12,6 +12,9 @@ from railwright.node.model import InputError
 
 from .inventory import Machine, Rail
 
+# More than any node has NICs; each is a subnet.
+_MOST_RAILS = 1024
+
 
 def with_addresses(machines: Sequence[Machine], network: str, rails: int) -> tuple[Machine, ...]:
     """Machines with an address on each rail: one subnet a rail, the n-th node at the n-th address of each.
@@ -23,6 +26,10 @@ def with_addresses(machines: Sequence[Machine], network: str, rails: int) -> tup
         whole = ipaddress.ip_network(network)
     except ValueError as error:
         raise InputError("network", f"{network}: {error}", "expected a form like 10.100.0.0/16") from error
+    if not 1 <= rails <= _MOST_RAILS:
+        raise InputError("rails", f"found {rails}", f"expected 1 to {_MOST_RAILS}")
+    if whole.is_loopback or whole.is_multicast or whole.is_unspecified or whole.prefixlen == 0:
+        raise InputError("network", f"{network} is no network of hosts", "expected a form like 10.100.0.0/16")
     bits = max(rails - 1, 0).bit_length()
     # The first and the last address of a subnet are no host's, and one is the leaf's.
     if whole.prefixlen + bits > whole.max_prefixlen or (

@@ -6,6 +6,7 @@ was measured here: the order of the splits is worth more than the seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ ASSUMPTIONS = (
     "Memory kept free for NCCL, CUDA and fragmentation: 10 %, a judgement.",
 )
 _FREE = 0.10
+# Far above any machine and any model; splits are tried one by one, so these bound the time.
+_MOST = 1e30
+_MOST_WHOLE = 10**12
+_MOST_DIVIDED = 10**5
 _GIB = 1 << 30
 
 
@@ -126,28 +131,50 @@ def every_split(model: Model, fleet: Fleet) -> Iterator[Advice]:
 
 
 def _must_be_sound(model: Model, fleet: Fleet) -> None:
-    for name, value in {
-        **vars(model),
-        "gpus": fleet.gpus,
-        "domain": fleet.domain,
-        "memory": fleet.memory,
-    }.items():
-        if value is not None and value <= 0:
-            raise InputError(name, f"found {value}", "expected a number above 0")
+    sizes = {**vars(model), **{name: value for name, value in vars(fleet).items() if name != "rates"}}
+    for name, value in sizes.items():
+        most = (
+            _MOST_DIVIDED
+            if name in ("layers", "experts", "domain")
+            else _MOST_WHOLE
+            if isinstance(value, int)
+            else _MOST
+        )
+        if value is not None and not 0 < value <= most:
+            raise InputError(name, f"found {value}"[:40], f"expected a number above 0 and at most {most:g}")
+    if fleet.share > 1:
+        raise InputError("share", f"found {fleet.share:g}", "expected a part of the peak: at most 1")
+    _experts_must_be_sound(model)
     if fleet.gpus % fleet.domain and fleet.gpus > fleet.domain:
         raise InputError(
             "gpus", f"{fleet.gpus} GPUs are not whole domains of {fleet.domain}", "name nodes of one shape"
         )
+
+
+def _experts_must_be_sound(model: Model) -> None:
     if model.chosen > model.experts:
         raise InputError(
             "chosen",
             f"{model.chosen} of {model.experts} experts",
             "a token cannot choose more than there are",
         )
+    if model.active is None:
+        return
+    if model.experts == 1:
+        raise InputError("active", "given for a model without experts", "leave it out, or give experts")
+    # A token meets all that is shared, and of what belongs to experts the part that it chooses.
+    least = model.parameters * model.chosen / model.experts
+    if not least <= model.active <= model.parameters:
+        raise InputError(
+            "active",
+            f"found {model.active:.6g}",
+            f"with {model.chosen} of {model.experts} experts a token meets {least:.6g} to {model.parameters:.6g}",
+        )
 
 
 def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
+    small = [one for one in range(1, math.isqrt(number) + 1) if number % one == 0]
+    return sorted({*small, *(number // one for one in small)})
 
 
 def _judged(model: Model, fleet: Fleet, tensor: int, pipeline: int, data: int, expert: int) -> Advice:

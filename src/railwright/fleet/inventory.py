@@ -20,7 +20,8 @@ _COLUMNS = {
     "position": ("u", "position", "rack unit", "unit"),
     "role": ("role", "type"),
 }
-_RAIL_COLUMN = re.compile(r"rail\s*_?(\d+)")
+# No node has a thousand rails, and Python reads no number of any length.
+_RAIL_COLUMN = re.compile(r"rail\s*_?([0-9]{1,3})")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _sheet(text: str, source: str, roles: Sequence[str]) -> Iterator[Machine]:
     sample = text[:4096]
     delimiter = max(",;\t", key=sample.count)
     rows = csv.DictReader(io.StringIO(text), delimiter=delimiter)
-    heads = {(head or "").strip().lower(): head for head in rows.fieldnames or ()}
+    heads = _heads(rows, source)
     chosen = {
         column: heads[name] for column, names in _COLUMNS.items() for name in names[::-1] if name in heads
     }
@@ -103,8 +104,15 @@ def _sheet(text: str, source: str, roles: Sequence[str]) -> Iterator[Machine]:
             f"no column {' or '.join(_COLUMNS['name'])}; found {', '.join(heads) or 'nothing'}",
             "name the column of the nodes' names so",
         )
-    rails = {int(match[1]): head for name, head in heads.items() if (match := _RAIL_COLUMN.fullmatch(name))}
-    for number, row in enumerate(rows, 2):
+    rails: dict[int, str] = {}
+    for name, head in heads.items():
+        match = _RAIL_COLUMN.fullmatch(name)
+        if match is None:
+            continue
+        if int(match[1]) in rails:
+            raise InputError(f"{source}:1", f"two columns for rail {int(match[1])}", "leave one of them out")
+        rails[int(match[1])] = head
+    for number, row in _rows(rows, source):
         value = {column: (row.get(head) or "").strip() or None for column, head in chosen.items()}
         if not any(value.values()) or (roles and value.get("role") not in roles):
             continue
@@ -125,13 +133,42 @@ def _sheet(text: str, source: str, roles: Sequence[str]) -> Iterator[Machine]:
         )
 
 
+def _heads(rows: csv.DictReader[str], source: str) -> dict[str, str]:
+    """Names of columns in small letters, as they stand. A column that stands twice would hide one of them."""
+    heads: dict[str, str] = {}
+    try:
+        names = rows.fieldnames or ()
+    except csv.Error as error:
+        raise InputError(f"{source}:1", f"is no CSV table: {error}") from error
+    for head in names:
+        name = (head or "").strip().lower()
+        if name and name in heads:
+            raise InputError(f"{source}:1", f"two columns {name!r}", "leave one of them out")
+        heads[name] = head
+    return heads
+
+
+def _rows(rows: csv.DictReader[str], source: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Rows with the line that each ends in."""
+    try:
+        for row in rows:
+            # DictReader keeps what is beyond the columns under None; a spreadsheet leaves empty cells there.
+            if any(cell.strip() for cell in row.get(None, ())):
+                raise InputError(
+                    f"{source}:{rows.line_num}", "more cells than the table has columns", "correct the row"
+                )
+            yield rows.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{source}:{rows.line_num}", f"is no CSV table: {error}") from error
+
+
 def _rail_cell(text: str, where: str) -> tuple[str | None, str | None, str | None]:
     """An address, a leaf port ("leaf3/9", "leaf3 Ethernet9"), or both with a blank between."""
     address = leaf = port = None
     for word in text.replace(" Ethernet", "/Ethernet").replace(" swp", "/swp").split():
         if interface_of(word) is not None:
             address = word
-        elif "/" in word:
+        elif word.partition("/")[0] and word.partition("/")[2]:
             leaf, _, port = word.partition("/")
         else:
             raise InputError(
@@ -145,13 +182,19 @@ def _rail_cell(text: str, where: str) -> tuple[str | None, str | None, str | Non
 def _netbox(text: str, source: str, roles: Sequence[str]) -> Iterator[Machine]:
     """Devices of /api/dcim/devices/, with the interfaces of /api/dcim/interfaces/ where the export has them."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise InputError(source, f"is not JSON: {error}") from error
     entries = data if isinstance(data, list) else data.get("results")
     if not isinstance(entries, list):
         raise InputError(
             source, "no list of results", "expected what NetBox's API answers for devices or interfaces"
+        )
+    if isinstance(data, dict) and isinstance(data.get("next"), str):
+        raise InputError(
+            source,
+            f"is one page of {data.get('count')} entries: the rest is missing",
+            "export with ?limit=0, or join the pages into one list",
         )
     interfaces = _interfaces(
         [entry for entry in entries if isinstance(entry, dict) and isinstance(entry.get("device"), dict)]
@@ -179,6 +222,10 @@ def _netbox(text: str, source: str, roles: Sequence[str]) -> Iterator[Machine]:
             None if position is None else f"{position:g}" if isinstance(position, float) else str(position),
             tuple(interfaces.get(name, ())),
         )
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number")
 
 
 def _interfaces(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[Rail]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from railwright.node.model import Plan
 from railwright.plan import gres_lines
 from railwright.plan import rankfile as rankfile_of_node
+from railwright.report.visible import visible
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 _RANK = re.compile(r"^rank (\d+)=", re.MULTILINE)
@@ -92,7 +93,8 @@ def topology_conf(units: Mapping[str, Sequence[Host]]) -> str:
     for unit, hosts in units.items():
         leaves = sorted({leaf for host in hosts for leaf in host.leaves}, key=_natural)
         if leaves:
-            lines.append(f"# {unit}: {', '.join(leaves)}")
+            # A switch tells its own name, and what stands after a line break would be Slurm's.
+            lines.append(f"# {unit}: {visible(' '.join(', '.join(leaves).split()))}")
         lines.append(f"SwitchName={unit} Nodes={hostlist([host.name for host in hosts])}")
     if len(units) > 1:
         lines.append(f"SwitchName=spine Switches={hostlist(list(units))}")

@@ -206,6 +206,13 @@ _COLUMNS = {
 def _table(text: str, source: str) -> Iterator[Cable]:
     """A CSV table with the columns node, nic (or rail), leaf, port."""
     rows = csv.DictReader(io.StringIO(text))
+    try:
+        yield from _cables(rows, source)
+    except csv.Error as error:
+        raise InputError(f"{source}:{rows.line_num}", f"is no CSV table: {error}") from error
+
+
+def _cables(rows: csv.DictReader[str], source: str) -> Iterator[Cable]:
     heads = {head.strip().lower(): head for head in rows.fieldnames or ()}
     chosen: dict[str, str] = {}
     for column, names in _COLUMNS.items():
@@ -222,8 +229,8 @@ def _table(text: str, source: str) -> Iterator[Cable]:
         values = {column: (row.get(head) or "").strip() for column, head in chosen.items()}
         _whole(values, f"{source}:{number}")
         nic = values["nic"].lower().removeprefix("rail").strip() if is_rail else values["nic"]
-        if is_rail and not nic.isdecimal():
-            raise InputError(f"{source}:{number}", f"rail {values['nic']!r}", "expected a number")
+        if is_rail and not re.fullmatch(r"[0-9]{1,3}", nic):
+            raise InputError(f"{source}:{number}", f"rail {values['nic'][:40]!r}", "expected a number to 999")
         yield Cable(
             values["node"], f"rail {int(nic)}" if is_rail else nic, values["leaf"], values["port"], source
         )
@@ -231,5 +238,7 @@ def _table(text: str, source: str) -> Iterator[Cable]:
 
 def _whole(values: Mapping[str, str], where: str) -> None:
     for column, value in values.items():
+        if not value.isprintable():
+            raise InputError(where, f"{column} {value[:40]!r} holds control characters", "correct it")
         if not value:
             raise InputError(where, f"{column} is empty", "each row names node, nic or rail, leaf and port")

@@ -15,6 +15,8 @@ from math import prod
 from railwright.node.model import InputError
 
 AXES = ("tensor", "expert", "data", "pipeline")
+# Of one GPU in one step: more than any memory holds, and far from where sums of floats lose their meaning.
+_MOST_BYTES = 1e18
 LEVELS = ("nvlink", "rail", "spine", "cross-rail")
 # GB/s one way for each GPU. NVLink 4: 18 links of 25 GB/s each way (NVIDIA H100 white paper). rail: one 400 Gb/s port.
 # spine: the same port where the fabric is not oversubscribed. cross-rail: half of it, a judgement: the flow takes a
@@ -95,6 +97,12 @@ def _must_fit(places: Sequence[Place], split: Split) -> None:
         raise InputError(
             "sizes", f"found {split.sizes}", "expected tensor, expert, data and pipeline of at least 1"
         )
+    for axis in AXES:
+        amount = getattr(split, f"{axis}_bytes")
+        if not 0 <= amount <= _MOST_BYTES:
+            raise InputError(
+                f"{axis} bytes", f"found {amount:g}", f"expected a number from 0 to {_MOST_BYTES:g}"
+            )
     if split.ranks != len(places):
         raise InputError(
             "sizes",

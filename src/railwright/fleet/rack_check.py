@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 
@@ -14,7 +15,13 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 def problems(machines: Sequence[Machine]) -> tuple[Finding, ...]:
     """What is wrong with the list, in sentences; errors make an inventory unusable."""
-    return (*_of_names(machines), *_of_addresses(machines), *_of_rails(machines), *_of_places(machines))
+    return (
+        *_of_words(machines),
+        *_of_names(machines),
+        *_of_addresses(machines),
+        *_of_rails(machines),
+        *_of_places(machines),
+    )
 
 
 def _is_name(text: str) -> bool:
@@ -27,6 +34,21 @@ def _twice(pairs: Iterator[tuple[str, Machine]]) -> Iterator[tuple[str, list[Mac
     for key, machine in pairs:
         seen.setdefault(key, []).append(machine)
     yield from ((key, found) for key, found in seen.items() if len(found) > 1)
+
+
+def _of_words(machines: Sequence[Machine]) -> Iterator[Finding]:
+    """Ansible takes what stands in an inventory for a template, and would run it."""
+    for machine in machines:
+        words = [machine.rack, machine.position, *(w for r in machine.rails for w in (r.leaf, r.port))]
+        for word in words:
+            if word is not None and (not word.isprintable() or re.search(r"\{[{%#]", word)):
+                yield Finding(
+                    "inventory.word",
+                    "error",
+                    machine.where,
+                    f"{machine.name}: {word!r} holds control characters or a template",
+                    "correct it in the list",
+                )
 
 
 def _of_names(machines: Sequence[Machine]) -> Iterator[Finding]:
@@ -50,6 +72,10 @@ def _of_names(machines: Sequence[Machine]) -> Iterator[Finding]:
         )
 
 
+def _is_nobodys(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    return address.is_unspecified or address.is_multicast or int(address) == 2**address.max_prefixlen - 1
+
+
 def _of_addresses(machines: Sequence[Machine]) -> Iterator[Finding]:
     for machine in machines:
         if machine.address is None:
@@ -66,6 +92,14 @@ def _of_addresses(machines: Sequence[Machine]) -> Iterator[Finding]:
                 "error",
                 machine.where,
                 f"{machine.address!r} is no address",
+                "correct it in the list",
+            )
+        elif (own := ip_of(machine.address)) is not None and _is_nobodys(own):
+            yield Finding(
+                "inventory.address",
+                "error",
+                machine.where,
+                f"{machine.address} is no node's address",
                 "correct it in the list",
             )
     taken = ((machine.address, machine) for machine in machines if machine.address is not None)
@@ -93,6 +127,16 @@ def _of_rails(machines: Sequence[Machine]) -> Iterator[Finding]:
                 f"{machine.name} has {len(machine.rails)} rails where most nodes have {usual}",
                 "complete the line, or leave it if the node is another one",
             )
+        for number in sorted({rail.rail for rail in machine.rails}):
+            count = sum(rail.rail == number for rail in machine.rails)
+            if count > 1:
+                yield Finding(
+                    "inventory.rail_twice",
+                    "error",
+                    machine.where,
+                    f"{machine.name} has rail {number} {count} times",
+                    "one rail has one interface; correct the list",
+                )
         for rail in machine.rails:
             interface = None if rail.address is None else interface_of(rail.address)
             if rail.address is not None and interface is None:

@@ -62,7 +62,7 @@ def version_of(policy: Policy) -> Optional[tuple[int, ...]]:
     text = policy.nccl.version
     if text is None:
         return None
-    if not re.fullmatch(r"\d+(\.\d+){1,2}", text, re.ASCII):
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4}){1,2}", text):
         raise InputError("policy.nccl.version", f"found {text!r}", "expected a form like 2.30.7")
     return tuple(int(part) for part in text.split("."))
 
