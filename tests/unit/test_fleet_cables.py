@@ -277,6 +277,18 @@ def test_a_machine_that_hides_its_tree_is_numbered_by_its_leaves() -> None:
     assert dict(planned.nodes["vm"].part.rails)[hidden["nics"][0]["address"]] == 7
 
 
+def test_a_switch_port_that_two_nodes_are_said_to_be_on_is_told() -> None:
+    wanted = straight(2)
+    twice = [cable for cable in wanted if (cable.leaf, cable.port) != ("leaf0", "2")]
+    twice.append(Cable("node1", "mlx5_0", "leaf0", "1", "table"))
+    assert "cabling.port_twice" not in {
+        finding.code for finding in plan_fleet(rack(2), wanted=wanted).findings
+    }
+    (told,) = [f for f in plan_fleet(rack(2), wanted=twice).findings if f.code == "cabling.port_twice"]
+    assert told.where == "leaf0/1"
+    assert told.why.startswith("node0, node1 are said to be on this one port")
+
+
 def test_strangers_on_a_switch_and_witnesses_that_disagree_are_told() -> None:
     seen = [
         *straight(2),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -123,7 +123,26 @@ def wire(cables: Iterable[Cable], directory: Directory) -> Wiring:
                 "correct the name in the table; neighbours that are no node of this fleet may be left",
             )
         )
+    wiring.findings += [*_ports_of_two_nodes(wiring.ends), *_ports_of_two_nodes(wiring.rails)]
     return wiring
+
+
+def _ports_of_two_nodes(ends: Mapping[K, End]) -> Iterator[Finding]:
+    """A cable has one other end. Lanes of a split port are told under one name by some tables, so it is a warning."""
+    nodes: dict[tuple[str, str], dict[str, End]] = {}
+    for key, end in ends.items():
+        nodes.setdefault((end.leaf, end.port), {}).setdefault(str(key[0]), end)
+    for named in nodes.values():
+        if len(named) > 1:
+            end = next(iter(named.values()))
+            told = ", ".join(list(named)[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+            yield Finding(
+                "cabling.port_twice",
+                "warning",
+                str(end),
+                f"{told} are said to be on this one port ({end.source})",
+                "correct the table; where the port is split, name its lanes (leaf3/9/1, leaf3/9/2)",
+            )
 
 
 def _keep(wiring: Wiring, ends: dict[K, End], key: K, end: End) -> None:
