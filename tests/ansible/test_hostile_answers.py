@@ -259,7 +259,8 @@ def test_no_host_is_added_and_no_variable_set_by_an_answer(story: Story) -> None
     assert story.run.hosts.keys() == {node.name for node in story.rack.nodes}
     (read, *_) = story.run.results("node_facts", "steering")
     assert read["ansible_facts"].keys() == {"node"}
-    assert read.keys().isdisjoint(STEERING)
+    # Ansible 2.19 says of itself that nothing is to be hidden.
+    assert not {key for key, value in STEERING.items() if key in read and read[key] == value}
     policy = json.loads((story.rack.output / "steering/policy.json").read_text("utf-8"))
     assert policy["workload"] == "train-large"
 

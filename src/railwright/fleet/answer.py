@@ -123,7 +123,11 @@ def heard(text: str) -> str:
             answer, _ = json.JSONDecoder().raw_decode(text, begin.start())
         except ValueError:
             continue
-        return json.dumps({key: answer[key] for key in KEYS if key in answer})
+        kept = {key: answer[key] for key in KEYS if key in answer}
+        # Some versions of Ansible look into the facts before an action gets to see them.
+        if not isinstance(kept.get("ansible_facts", {}), dict):
+            del kept["ansible_facts"]
+        return json.dumps(kept)
     return visible(text)
 
 
