@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
+import sys
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+
+# A checkout is what gets run: no package needs to be installed for a playbook.
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "src"))
+
+from railwright import whole
 
 NOUNS = ("facts", "policy", "plan", "changes", "findings", "ports")
 
@@ -41,9 +45,8 @@ class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
             if options["begin"]:
                 for noun in NOUNS:
                     (folder / f"{noun}.json").unlink(missing_ok=True)
-            for noun in NOUNS:
-                if options[noun]:
-                    write(folder / f"{noun}.json", json.dumps(options[noun], indent=2) + "\n")
+            given = {noun: options[noun] for noun in NOUNS if options[noun]}
+            whole.replace({folder / f"{noun}.json": as_json(value) for noun, value in given.items()})
             if options["fleet"]:
                 self._keep_fleet(folder.parent, options["fleet"], options["record"])
         except OSError as error:
@@ -55,13 +58,13 @@ class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
     def _keep_fleet(self, folder: Path, fleet: dict[str, Any], record: str | None) -> None:
         """What the nodes are together; and the record that binds later plans, which a dry run does not touch."""
         shown = {key: value for key, value in fleet.items() if key != "record"}
-        write(folder / "fleet.json", json.dumps(shown, indent=2) + "\n")
+        whole.replace({folder / "fleet.json": as_json(shown)})
         if record is not None and not self._task.check_mode:
             path = Path(record).resolve()
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(fleet["record"], indent=2) + "\n"
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                write(path, text)
+            content = as_json(fleet["record"])
+            if not path.exists() or path.read_bytes() != content:
+                whole.replace({path: content})
 
 
 def host_folder(host: str) -> str:
@@ -73,23 +76,5 @@ def host_folder(host: str) -> str:
     return str(host)
 
 
-def write(path: Path, text: str) -> None:
-    """All of `text` or what was there before, also after a power cut."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(parent)
-        finally:
-            os.close(parent)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+def as_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2) + "\n").encode()

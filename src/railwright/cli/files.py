@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from railwright import presets
+from railwright import presets, whole
 from railwright.node.model import InputError, Policy
 
 # The fleet's plan with the policies of ten thousand nodes is the largest file that is read.
@@ -70,18 +69,9 @@ def write_text(path: Path, text: str) -> None:
     special = path.is_symlink() and os.readlink(path).startswith("/proc/")
     if special or (path.exists() and not path.is_file()):
         raise InputError(str(path), "cannot be written: it is no regular file", "name a file")
-    temporary: str | None = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
+        whole.replace({path: text.encode("utf-8")})
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
         raise InputError(str(path), f"cannot be written: {error.strerror}") from error
 
 
