@@ -121,7 +121,7 @@ def must_be_writable(root: str, path: str, in_place: bool) -> None:
             raise OSError(errno.EPERM, os.strerror(errno.EPERM), path)
 
 
-def must_be_ours(path: str, uid: int, mode: str) -> None:
+def _must_be_ours(path: str, uid: int, mode: str) -> None:
     """Raises StateError for what others could have written: whoever can write it decides what root does."""
     if uid != os.geteuid() or int(mode, 8) & 0o022:
         raise StateError(
@@ -129,6 +129,19 @@ def must_be_ours(path: str, uid: int, mode: str) -> None:
             f"it belongs to user {uid} with mode {mode}, so others may have written it",
             "look at it, then give it back to root with mode 0600",
         )
+
+
+def read_ours(root: str, path: str) -> Optional[Snapshot]:
+    """A file of the writer's own; None where there is none. Raises StateError for one that is not its own."""
+    try:
+        found = read(root, path)
+    except Refused as error:
+        raise StateError(path, error.why, error.remedy) from None
+    except OSError as error:
+        raise StateError(path, f"{error.strerror}", "run as root (become: true)") from error
+    if found is not None:
+        _must_be_ours(path, found.uid, found.mode)
+    return found
 
 
 def _flags(fd: int) -> int:

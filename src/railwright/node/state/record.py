@@ -42,15 +42,9 @@ class Record:
     @classmethod
     def read(cls, node: Node) -> Record:
         """The node's record, empty when it has none. Raises StateError when it is not one of ours."""
-        try:
-            found = files.read(node.root, RECORD)
-        except Refused as error:
-            raise StateError(RECORD, error.why, error.remedy) from None
-        except OSError as error:
-            raise StateError(RECORD, f"{error.strerror}", "run as root (become: true)") from error
+        found = files.read_ours(node.root, RECORD)
         if found is None:
             return cls()
-        files.must_be_ours(RECORD, found.uid, found.mode)
         folder = os.stat(node.at(FOLDER))
         if folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
             raise StateError(

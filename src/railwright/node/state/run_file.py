@@ -15,15 +15,9 @@ from .outcome import Refused, StateError
 
 def read(node: Node, path: str) -> dict[str, Mapping[str, Any]]:
     """`{name: {key: value}}`, empty where there is no file. Raises StateError for one that is none of ours."""
-    try:
-        found = files.read(node.root, path)
-    except Refused as error:
-        raise StateError(path, error.why, error.remedy) from None
-    except OSError as error:
-        raise StateError(path, f"{error.strerror}", "run as root (become: true)") from error
+    found = files.read_ours(node.root, path)
     if found is None:
         return {}
-    files.must_be_ours(path, found.uid, found.mode)
     try:
         data: Any = json.loads(found.data)
         return {name: mapping(values, name) for name, values in mapping(data, path).items()}
