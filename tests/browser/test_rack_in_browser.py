@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,8 @@ from tests.browser import chromium
 from tests.unit import report_samples as samples
 from tests.unit.test_report_rack import fleet
 
-_PROGRAM = chromium.find()
-if _PROGRAM is None:
+if chromium.find() is None:
     pytest.skip("Chromium is not installed", allow_module_level=True)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
-    assert _PROGRAM is not None
-    with chromium.browser(_PROGRAM, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture(scope="module")

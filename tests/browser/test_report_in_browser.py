@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,19 +12,11 @@ from railwright import report
 from tests.browser import chromium
 from tests.unit import report_samples as samples
 
-_PROGRAM = chromium.find()
-if _PROGRAM is None:
+if chromium.find() is None:
     pytest.skip("Chromium is not installed", allow_module_level=True)
 
 WIDTHS = (1280, 390)
 SCHEMES = ("light", "dark")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
-    assert _PROGRAM is not None
-    with chromium.browser(_PROGRAM, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture(scope="module")
