@@ -20,6 +20,7 @@ from railwright.captures.sysfs_archive import MAX_UNPACKED
 from railwright.node.model import Facts, InputError, parse_cpulist, to_json
 from tests.machinery import build
 from tests.unit.captures_text import captures_folder
+from tests.unit.hwloc import xml_of as hwloc_xml
 
 Member = tuple[tarfile.TarInfo, bytes]
 
@@ -175,19 +176,7 @@ def test_hwlocs_own_reading_of_its_archives_agrees_with_ours(name: str, tmp_path
         ["tar", "--no-same-owner", "--mode=u+rwX", "-xf", archive, "-C", tmp_path], check=True, timeout=300
     )
     (root,) = tmp_path.iterdir()
-    run = subprocess.run(
-        ["lstopo-no-graphics", "--whole-io", "--of", "xml", "-"],
-        env={
-            "PATH": os.environ["PATH"],
-            "HWLOC_FSROOT": str(root),
-            "HWLOC_THISSYSTEM": "0",
-            "HWLOC_COMPONENTS": "linux,stop",
-        },
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
-    (tmp_path / "hwloc.xml").write_bytes(run.stdout)
+    (tmp_path / "hwloc.xml").write_bytes(hwloc_xml(root, "--whole-io"))
     ours, theirs = read([archive]), read([tmp_path / "hwloc.xml"])
     assert _cores(ours) == _cores(theirs)
     assert ours.cpus.online == theirs.cpus.online

@@ -17,6 +17,7 @@ from defusedxml import ElementTree
 from railwright.node.discover import discover
 from railwright.node.discover.irq import read_actions
 from railwright.node.model import Facts, format_cpulist, parse_cpulist, to_json
+from tests.unit.hwloc import xml_of as hwloc_xml
 
 CAPTURES = os.environ.get("RAILWRIGHT_CAPTURES")
 if CAPTURES is None:
@@ -65,19 +66,7 @@ def hwloc(root: Path) -> Any:
     """What hwloc makes of the tree, as its XML."""
     if shutil.which("lstopo-no-graphics") is None:
         pytest.skip("hwloc is not installed")
-    run = subprocess.run(
-        ["lstopo-no-graphics", "--whole-io", "--of", "xml", "-"],
-        env={
-            "PATH": os.environ["PATH"],
-            "HWLOC_FSROOT": str(root),
-            "HWLOC_THISSYSTEM": "0",
-            "HWLOC_COMPONENTS": "linux,stop",
-        },
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    return ElementTree.fromstring(run.stdout)
+    return ElementTree.fromstring(hwloc_xml(root, "--whole-io"))
 
 
 def cpus_of(mask: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from defusedxml import ElementTree
 from railwright.node.discover import discover
 from railwright.node.model import Facts, InputError, format_cpulist, to_json
 from tests.machinery import Machine, build
+from tests.unit.hwloc import xml_of as hwloc_xml
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
 NAMES = sorted(path.parent.name for path in MACHINES.glob("*/machine.yml"))
@@ -159,19 +159,7 @@ def test_hwloc_sees_the_same_cores_and_nodes(recorded: Recorded) -> None:
     _, root, facts = recorded
     if shutil.which("lstopo-no-graphics") is None:
         pytest.skip("hwloc is not installed")
-    run = subprocess.run(
-        ["lstopo-no-graphics", "--of", "xml", "-"],
-        env={
-            "PATH": os.environ["PATH"],
-            "HWLOC_FSROOT": str(root),
-            "HWLOC_THISSYSTEM": "0",
-            "HWLOC_COMPONENTS": "linux,stop",
-        },
-        capture_output=True,
-        check=True,
-        timeout=60,
-    )
-    seen = [entry.attrib for entry in ElementTree.fromstring(run.stdout).iter("object")]
+    seen = [entry.attrib for entry in ElementTree.fromstring(hwloc_xml(root)).iter("object")]
     assert Counter(_mask(entry["cpuset"]) for entry in seen if entry["type"] == "Core") == Counter(
         format_cpulist(core.cpus) for core in facts.cpus.cores
     )
