@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from railwright.words import some_of
+
 from .mend import strict_class
 from .said import Said, Subject, by, said
 from .state import Seen
@@ -141,9 +143,7 @@ class _Classes:
         ]
         if strays:
             first = self._it.here.dscp_to_tc[strays[0]]
-            shown = ", ".join(map(str, strays[:4])) + (
-                "" if len(strays) <= 4 else f" and {len(strays) - 4} more"
-            )
+            shown = some_of(map(str, strays), 4)
             yield Said(
                 "fabric.dscp_strays",
                 "info",

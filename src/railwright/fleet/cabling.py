@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from railwright.node.model import Facts, Finding, InputError, Nic, normalise_address
+from railwright.words import some_of
 
 from .form import Member
 from .neighbours import Cable
@@ -113,13 +114,12 @@ def wire(cables: Iterable[Cable], directory: Directory) -> Wiring:
             continue
         _keep(wiring, wiring.ends, found, end)
     for source, names in strangers.items():
-        told = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         wiring.findings.append(
             Finding(
                 "cabling.unknown_end",
                 "info",
                 source,
-                f"{len(names)} ends of cables belong to no NIC of this fleet: {told}",
+                f"{len(names)} ends of cables belong to no NIC of this fleet: {some_of(names, 5)}",
                 "correct the name in the table; neighbours that are no node of this fleet may be left",
             )
         )
@@ -135,12 +135,11 @@ def _ports_of_two_nodes(ends: Mapping[K, End]) -> Iterator[Finding]:
     for named in nodes.values():
         if len(named) > 1:
             end = next(iter(named.values()))
-            told = ", ".join(list(named)[:4]) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
             yield Finding(
                 "cabling.port_twice",
                 "warning",
                 str(end),
-                f"{told} are said to be on this one port ({end.source})",
+                f"{some_of(named, 4)} are said to be on this one port ({end.source})",
                 "correct the table; where the port is split, name its lanes (leaf3/9/1, leaf3/9/2)",
             )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from railwright.node.model import Plan
 from railwright.plan import gres_lines
 from railwright.plan import rankfile as rankfile_of_node
+from railwright.plan.order import natural
 from railwright.report.visible import visible
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
@@ -45,9 +46,9 @@ def launch_files(hosts: Sequence[Host]) -> dict[str, str]:
 def units_of(hosts: Iterable[Host]) -> dict[str, list[Host]]:
     """Hosts by the leaves that they share ("unit1", ...), in order. Without cables there is one unit."""
     found: dict[tuple[str, ...], list[Host]] = {}
-    for host in sorted(hosts, key=lambda host: _natural(host.name)):
+    for host in sorted(hosts, key=lambda host: natural(host.name)):
         found.setdefault(tuple(sorted(set(host.leaves))), []).append(host)
-    ordered = sorted(found.values(), key=lambda members: _natural(members[0].name))
+    ordered = sorted(found.values(), key=lambda members: natural(members[0].name))
     return {f"unit{number}": members for number, members in enumerate(ordered, 1)}
 
 
@@ -91,7 +92,7 @@ def topology_conf(units: Mapping[str, Sequence[Host]]) -> str:
     """
     lines = []
     for unit, hosts in units.items():
-        leaves = sorted({leaf for host in hosts for leaf in host.leaves}, key=_natural)
+        leaves = sorted({leaf for host in hosts for leaf in host.leaves}, key=natural)
         if leaves:
             # A switch tells its own name, and what stands after a line break would be Slurm's.
             lines.append(f"# {unit}: {visible(' '.join(', '.join(leaves).split()))}")
@@ -181,9 +182,3 @@ def _folded(prefix: str, width: int, numbers: Sequence[int]) -> str:
     ]
     alone = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
     return f"{prefix}{told[0]}" if alone else f"{prefix}[{','.join(told)}]"
-
-
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part
-    ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from railwright.node.model import Finding
+from railwright.words import some_of
 
 from .seats import Chassis, Seat
 from .shapes import Shape, View
@@ -196,7 +197,7 @@ def _odd_trait(
         seats = [ours[place] for place in places]
         where = ", ".join(f"{seat.name} ({_at(seat)})" for seat in seats)
         subject = (
-            f"{_shortly(f'{seat.kind} at {place}' for seat, place in zip(seats, places, strict=True))}: "
+            some_of((f"{seat.kind} at {place}" for seat, place in zip(seats, places, strict=True)), 3) + ": "
         )
     share = usual.share[places[0], code]
     remedy = kind.remedy.replace("ADDRESS", ours[places[0]].address if places != [""] else "")
@@ -211,11 +212,6 @@ def _odd_trait(
 
 def _on_how_many(values: Mapping[str, int]) -> str:
     return ", ".join(f"{value} on {count}" for value, count in sorted(values.items()))
-
-
-def _shortly(words: Iterable[str]) -> str:
-    told = list(words)
-    return ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
 
 
 def _at(seat: Seat) -> str:
@@ -237,7 +233,7 @@ def unsettled_findings(shape: Shape, usual: Usual) -> tuple[Finding, ...]:
         Finding(
             "fleet.no_majority",
             "info",
-            f"{shape.name}: {_shortly(places)}",
+            f"{shape.name}: {some_of(places, 3)}",
             f"{KINDS[code].words} {_on_how_many(values)}: no value "
             "is on more than half of the nodes, so none of them is called odd",
             "decide which one is meant and bring the others to it",

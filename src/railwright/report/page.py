@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from railwright.node.model import CutLink, Facts, Finding, Plan, PlannedGpu, PlannedNic
 from railwright.plan import nvlink
+from railwright.words import some_of
 
 from . import palette, svg
 from .certificate import Gauge, gauges, link_ends, proof
@@ -425,6 +426,4 @@ def _unseen(nodes: tuple[Node, ...]) -> tuple[Unseen, ...]:
 def _nodes_in_words(names: list[str], total: int) -> str:
     if len(names) == total > 1:
         return "every node"
-    if len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"
+    return some_of(names, _MOST_NAMES)
