@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.lab import packages, racks
-from tests.lab.lab import Lab, Node, up
+from tests.lab.lab import Lab, Node
 from tests.lab.setup import unready, vm_unready
 
 
@@ -29,12 +28,8 @@ def vm_ready() -> None:
 
 @pytest.fixture(scope="session")
 def rack(ready: None) -> Iterator[Lab]:
-    lab = up(f"t{os.getpid()}", racks.two("n1", "n2"))
-    try:
+    with racks.raised("t") as lab:
         yield lab
-    finally:
-        forced = lab.down()
-    assert forced == [], f"did not halt by themselves: {forced}"
 
 
 @pytest.fixture(scope="session")

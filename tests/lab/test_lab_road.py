@@ -16,7 +16,7 @@ import pytest
 
 from tests.lab import racks
 from tests.lab.host import Host
-from tests.lab.lab import Lab, up
+from tests.lab.lab import Lab
 from tests.lab.shell import ask
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -107,12 +107,8 @@ def ask_other_tools(rack: Lab, output: Path) -> subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def rack(ready: None) -> Iterator[Lab]:
     """Two nodes that nobody has touched yet."""
-    lab = up(f"r{os.getpid()}", racks.two("n1", "n2"))
-    try:
+    with racks.raised("r") as lab:
         yield lab
-    finally:
-        forced = lab.down()
-    assert forced == [], f"did not halt by themselves: {forced}"
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 
 from railwright.node.state import apply, revert
 from tests.rotation import share
-from tests.unit.crash_support import GOOD, MUTATING, Service, Traced, mutations, served, tracing
+from tests.unit.crash_support import GOOD, MUTATING, Service, Traced, mutations
 from tests.unit.kind_nodes import KINDS, SECRET, UNIT, UNIT_FILE, Kind, elder, every_kind
 from tests.unit.state_support import Systemd, file_entry, fingerprint, make_node, plant
 
@@ -26,18 +25,6 @@ RECORD = "var/lib/railwright/state.json"
 TEMPORARY = re.compile(r"\.(.+)\.railwright")
 # What a run keeps for itself: it comes and goes with the run, and the record tells of its time.
 OWN = re.compile(r"run(/railwright.*)?|var/lib|var/lib/railwright(/.*)?")
-
-
-@pytest.fixture
-def traced(tmp_path: Path) -> Iterator[Traced]:
-    with tracing(tmp_path) as runs:
-        yield runs
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with served(tmp_path) as service:
-        yield service
 
 
 @pytest.fixture

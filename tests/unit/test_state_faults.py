@@ -18,25 +18,13 @@ import pytest
 
 from railwright.node.state import StateError, apply, revert
 from tests.rotation import share
-from tests.unit.crash_support import FAILURES, GOOD, SOURCE, STOPPED, Service, Traced, served, tracing
+from tests.unit.crash_support import FAILURES, GOOD, SOURCE, STOPPED, Service, Traced
 from tests.unit.kind_nodes import KINDS, every_kind
 from tests.unit.state_support import file_entry, fingerprint, item, make_node, plant
 from tests.unit.test_state_crash import Stand, as_the_kernel, check_moment, end_after
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 ERRORS = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "EPERM")
-
-
-@pytest.fixture
-def traced(tmp_path: Path) -> Iterator[Traced]:
-    with tracing(tmp_path) as runs:
-        yield runs
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with served(tmp_path) as service:
-        yield service
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
@@ -206,6 +207,24 @@ class Block:
     def has(self, *words: str) -> bool:
         """Whether the line begins with these words."""
         return self.words[: len(words)] == words
+
+
+def running_config(source: Source, product: str, signs: Collection[str]) -> list[Block]:
+    """The top lines of a product's running configuration, of which one begins with one of these words, at least.
+
+    Raises InputError.
+    """
+    top = blocks(source)
+    if not any(block.words[0] in signs for block in top):
+        raise InputError(
+            source.name, f"holds no {product} configuration", "give the output of `show running-config`"
+        )
+    return top
+
+
+def host_name(top: Iterable[Block], *words: str) -> str | None:
+    """The switch's own name, on the first line that begins with one of these words."""
+    return next((block.words[1] for block in top if block.words[0] in words and len(block.words) > 1), None)
 
 
 def blocks(source: Source) -> list[Block]:

@@ -10,7 +10,7 @@ from railwright.node.model import Finding, InputError
 
 from ..points import EOS_CLASSES, EOS_STRICT_UNSTATED, after, amount, code_points, number, numbers, port_names
 from ..state import Marking, PortState, Seen, SwitchState
-from ..texts import Block, blocks
+from ..texts import Block, host_name, running_config
 
 _DEFAULT = "EOS's default"
 # Routed ports carry frames of up to 9214; EOS prints `mtu` only where it differs from 1500.
@@ -53,14 +53,10 @@ class _Settings:
 
 def read(source: Source, ports: Iterable[str]) -> SwitchState:
     """The state of these ports. Raises InputError with file and line."""
-    top = blocks(source)
-    if not any(block.words[0] in _SIGNS for block in top):
-        raise InputError(
-            source.name, "holds no EOS configuration", "give the output of `show running-config`"
-        )
+    top = running_config(source, "EOS", _SIGNS)
     reader = _Reader(source, top)
     states = {port: reader.port(port) for port in dict.fromkeys(ports) if port in reader.interfaces}
-    name = next((block.words[1] for block in top if block.has("hostname") and len(block.words) > 1), None)
+    name = host_name(top, "hostname")
     return SwitchState(source.name, "eos", states, name, tuple(reader.faults.values()))
 
 

@@ -11,7 +11,7 @@ from railwright.node.model import Finding, InputError
 
 from ..points import after, amount, code_points, number, numbers, port_names
 from ..state import Marking, PortState, Seen, SwitchState
-from ..texts import Block, blocks
+from ..texts import Block, host_name, running_config
 
 _DEFAULT = "NX-OS's default"
 _MTU = 1500
@@ -47,21 +47,10 @@ class _Applied:
 
 def read(source: Source, ports: Iterable[str]) -> SwitchState:
     """The state of these ports. Raises InputError with file and line."""
-    top = blocks(source)
-    if not any(block.words[0] in _SIGNS for block in top):
-        raise InputError(
-            source.name, "holds no NX-OS configuration", "give the output of `show running-config`"
-        )
+    top = running_config(source, "NX-OS", _SIGNS)
     reader = _Reader(source, top)
     states = {port: reader.port(port) for port in dict.fromkeys(ports) if port in reader.interfaces}
-    name = next(
-        (
-            block.words[1]
-            for block in top
-            if block.words[0] in ("hostname", "switchname") and len(block.words) > 1
-        ),
-        None,
-    )
+    name = host_name(top, "hostname", "switchname")
     return SwitchState(source.name, "nxos", states, name, tuple(reader.faults.values()))
 
 
