@@ -53,7 +53,7 @@ class ActionModule(ActionBase):  # type: ignore[misc] # Ansible ships no types
             raise AnsibleActionFail(
                 f"{error.filename}: {error.strerror}; set node_output to a folder to write in"
             ) from error
-        return {**result, "changed": False, "folder": str(folder.parent)}
+        return {**result, "changed": False, "folder": str(folder.parent), "plan": options["plan"]}
 
     def _keep_fleet(self, folder: Path, fleet: dict[str, Any], record: str | None) -> None:
         """What the nodes are together; and the record that binds later plans, which a dry run does not touch."""
