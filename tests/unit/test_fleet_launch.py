@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from railwright.fleet import addressing, advisor, inventory, launch, placement, rack_check
-from railwright.fleet.placement import RATES, Place, Split, crossing_bytes, place
+from railwright.fleet.placement import RATES, Place, Split, place
 from railwright.node.model import Facts, InputError, Policy
 from railwright.plan import plan
 from tests.unit.fleet_support import node
@@ -78,13 +78,58 @@ def gpus(nodes: int, each: int, *, units: int = 1, reverse: tuple[int, ...] = ()
     ]
 
 
-def best_of_all(places: list[Place], split: Split) -> float:
-    """Every order of all GPUs."""
-    found = float("inf")
+def best_of_all(places: list[Place], split: Split) -> tuple[int, float]:
+    """Every order of all GPUs: fewest broken tensor groups, then the shortest step, by another way of counting.
+
+    Ranks are an array [pipeline][data][expert][tensor]; each axis waits for its slowest rank.
+    """
+    sizes = {"p": split.pipeline, "d": split.data, "e": split.expert, "t": split.tensor}
+    amounts = {
+        "p": split.pipeline_bytes,
+        "d": split.data_bytes,
+        "e": split.expert_bytes,
+        "t": split.tensor_bytes,
+    }
+    cells = [dict(zip(sizes, cell, strict=True)) for cell in itertools.product(*map(range, sizes.values()))]
+
+    def speed(one: Place, other: Place) -> float:
+        if one.domain == other.domain:
+            return RATES["nvlink"]
+        if one.rail != other.rail:
+            return RATES["cross-rail"]
+        return RATES["rail"] if one.unit == other.unit else RATES["spine"]
+
+    def step(gpu_of: dict[tuple[int, ...], Place]) -> float:
+        total = 0.0
+        for axis, size in sizes.items():
+            slowest = 0.0
+            for cell in cells:
+                mine = gpu_of[tuple(cell.values())]
+                line = [gpu_of[tuple({**cell, axis: at}.values())] for at in range(size)]
+                own = cell[axis]
+                if axis == "p":
+                    to = line[max(own - 1, 0) : own] + line[own + 1 : own + 2]
+                    mine_takes = sum(amounts[axis] / speed(mine, peer) for peer in to)
+                elif axis == "e":
+                    mine_takes = sum(
+                        amounts[axis] / size / speed(mine, peer) for peer in line if peer != mine
+                    )
+                else:
+                    mine_takes = 2 * (size - 1) / size * amounts[axis] / speed(mine, line[(own + 1) % size])
+                slowest = max(slowest, mine_takes)
+            total += slowest
+        return total / 1e9
+
+    best = (len(places), float("inf"))
     for order in itertools.permutations(places):
-        crossing = crossing_bytes(order, split)
-        found = min(found, sum(amount / RATES[level] for level, amount in crossing.items()))
-    return found / 1e9 / len(places)
+        gpu_of = {tuple(cell.values()): gpu for cell, gpu in zip(cells, order, strict=True)}
+        groups: dict[tuple[int, ...], set[str]] = {}
+        for cell, gpu in gpu_of.items():
+            groups.setdefault(cell[:3], set()).add(gpu.domain)
+        broken = sum(len(domains) > 1 for domains in groups.values())
+        if broken <= best[0]:
+            best = min(best, (broken, step(gpu_of)))
+    return best
 
 
 SMALL = [
@@ -97,12 +142,42 @@ SMALL = [
     (gpus(3, 2), Split(data=3, pipeline=2, data_bytes=1e9, pipeline_bytes=8e9)),
     (gpus(3, 2), Split(data=3, pipeline=2, data_bytes=8e9, pipeline_bytes=1e9)),
     (gpus(2, 2, units=2), Split(tensor=2, data=2, tensor_bytes=2e9, data_bytes=1e9)),
+    (gpus(2, 3), Split(tensor=3, data=2, tensor_bytes=1e9, data_bytes=1e9)),
+    (gpus(2, 3), Split(tensor=3, data=2, tensor_bytes=1e9, data_bytes=90e9)),
+    (gpus(2, 3), Split(tensor=2, data=3, tensor_bytes=1e9, data_bytes=1e9)),
 ]
 
 
 @pytest.mark.parametrize(("places", "split"), SMALL)
 def test_no_order_of_the_gpus_is_better_than_the_one_that_is_given(places: list[Place], split: Split) -> None:
-    assert place(places, split).after.seconds == pytest.approx(best_of_all(places, split), rel=1e-12)
+    found = place(places, split).after
+    broken, seconds = best_of_all(places, split)
+    assert found.spanning == broken
+    assert found.seconds == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize("gradients", [1e9, 1e12])
+def test_no_tensor_group_is_broken_for_the_gradients_sake(gradients: float) -> None:
+    compared = place(gpus(2, 8), Split(tensor=8, data=2, tensor_bytes=1e9, data_bytes=gradients))
+    assert compared.after is compared.before
+    assert not any("span" in sentence for sentence in compared.sentences)
+
+
+def test_a_rank_order_that_breaks_tensor_groups_is_mended_and_told_so() -> None:
+    """A launcher that deals ranks to the nodes in turn breaks all eight groups."""
+    dealt = [gpu for pair in zip(*(gpus(2, 8)[at : at + 8] for at in (0, 8)), strict=True) for gpu in pair]
+    compared = place(dealt, Split(tensor=2, data=8, tensor_bytes=1e9, data_bytes=1e9))
+    assert compared.before.spanning == 8
+    assert compared.after.spanning == 0
+    assert compared.sentences[0].startswith(
+        "Ranks in another order keep 8 more tensor groups in one NVLink domain"
+    )
+
+
+def test_a_ring_is_as_slow_as_its_slowest_hop() -> None:
+    """Six GPUs of two nodes, one ring: 2*5/6 of 6 GB each, over a 50 GB/s port where it leaves a node: 10 / 50."""
+    compared = place(gpus(2, 3), Split(data=6, data_bytes=6e9))
+    assert compared.after.seconds == pytest.approx(0.2)
 
 
 def test_tensor_groups_stay_in_a_domain_and_rings_on_a_rail() -> None:
