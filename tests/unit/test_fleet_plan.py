@@ -69,6 +69,16 @@ def test_several_faults_of_one_node_are_told_one_by_one() -> None:
     assert codes == {"fleet.gpu_missing", "fleet.bios", "fleet.link_width"}
 
 
+def test_one_machine_under_two_names_is_told_and_a_card_that_moved_is_none() -> None:
+    nodes = fleet(("clean", 3))
+    nodes.append(Asked("alias", node("clean", 1), POLICY))
+    nodes[2].facts["nics"][0]["guid"] = nodes[0].facts["nics"][0]["guid"]
+    (finding,) = plan_fleet(nodes).findings
+    assert (finding.code, finding.where) == ("fleet.one_machine", "alias")
+    devices = len(nodes[1].facts["gpus"]) + sum(nic["address"] is not None for nic in nodes[1].facts["nics"])
+    assert finding.why.startswith(f"is the machine node1: {devices} of its {devices} devices are the same")
+
+
 def test_of_two_machines_the_one_with_more_devices_is_the_whole_one() -> None:
     planned = plan_fleet(fleet(("clean", 2), plant={0: "a GPU is missing"}))
     assert findings(planned) == [("node0", "fleet.gpu_missing")]

@@ -21,6 +21,7 @@ from .record import KnownNode, KnownShape, Record
 from .seating import Parts, seats_and_leaves
 from .seats import Chassis
 from .shapes import Shape, group
+from .twins import twin_findings
 
 STATES = ("new", "same", "changed", "left")
 
@@ -85,11 +86,8 @@ def plan_fleet(
     # By the shape and not by its key: machines of two products can have one tree.
     references = {shape: reference_of(fleet, shape) for shape in shapes}
     usuals = {shape: usual_of(shape, fleet.views, fleet.counts, references[shape]) for shape in shapes}
-    directory = (
-        Directory({name: (node.member, fleet.facts(name)) for name, node in fleet.nodes.items()})
-        if seen or wanted
-        else Directory({})
-    )
+    members = {name: (node.member, fleet.facts(name)) for name, node in fleet.nodes.items()}
+    directory = Directory(members if seen or wanted else {})
     wiring, plan = wire(seen, directory), wire(wanted, directory)
     shape_of = {form: shape for shape in shapes for form in shape.forms}
     places = {form: places_of(fleet, form, shape_of[form]) for form in fleet.views}
@@ -112,6 +110,7 @@ def plan_fleet(
     result.findings = (
         *(finding for shape in shapes for finding in unsettled_findings(shape, usuals[shape])),
         *(_unusable(name, error) for name, error in fleet.unusable.items()),
+        *twin_findings(members),
         *wiring.findings,
         *plan.findings,
     )
