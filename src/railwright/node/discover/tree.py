@@ -9,7 +9,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import BinaryIO, Optional
 
 from ..model import InputError, format_cpulist, parse_cpulist
 
@@ -140,6 +140,16 @@ class Tree:
                 return ()
             raise
 
+    def entries(self, path: str) -> tuple[os.DirEntry[str], ...]:
+        """What a folder holds, by name, with each entry's type; () where it is missing or gone."""
+        try:
+            with os.scandir(self._inside(path)) as found:
+                return tuple(sorted(found, key=lambda entry: entry.name))
+        except OSError as error:
+            if error.errno in _NO_VALUE:
+                return ()
+            raise
+
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._inside(path))
 
@@ -182,14 +192,28 @@ class Tree:
             )
         return os.path.join(real, last) if last else real
 
-    def _read(self, path: str, limit: int) -> bytes:
+    def opened(self, path: str) -> Optional[BinaryIO]:
+        """A regular file, open for reading at any place; None where it is missing, unreadable or something else."""
+        try:
+            return self._open(path)
+        except InputError:
+            return None
+        except OSError as error:
+            if error.errno in _NO_VALUE:
+                return None
+            raise
+
+    def _open(self, path: str) -> BinaryIO:
         # Without O_NONBLOCK the open of a FIFO would wait for ever.
         descriptor = os.open(self._inside(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         # Looked at before it is wrapped: a folder's descriptor cannot be, and would stay open.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise InputError(self.where(path), "is no regular file", "expected a file")
-        with open(descriptor, "rb", buffering=0) as file:
+        return open(descriptor, "rb", buffering=0)
+
+    def _read(self, path: str, limit: int) -> bytes:
+        with self._open(path) as file:
             chunks: list[bytes] = []
             size = 0
             while size <= limit:
