@@ -1,4 +1,4 @@
-"""The rule on skipped tests, and one Hypothesis profile without clocks.
+"""The rule on skipped tests, one Hypothesis profile without clocks, and what a run with several workers needs.
 
 A skipped test is never a passed one. With RAILWRIGHT_STRICT_SKIPS=1 a run in which a test was skipped fails, unless
 tests/allowed_skips.txt names the test and the reason. A listed test that runs after all is fine.
@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import rotation
+
+# Set by pytest-xdist where this process runs tests for another one.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Coverage has begun in this worker. What its tests start is measured by nobody, as without workers.
+    os.environ.pop("COVERAGE_PROCESS_START", None)
+    # The worker's own width; what is tested has the width of a pipe.
+    os.environ.pop("COLUMNS", None)
 
 ALLOWED_SKIPS = Path(__file__).with_name("allowed_skips.txt")
 
@@ -60,9 +68,16 @@ class SkipRule:
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self._note(report)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of pytest-xdist has ended: it tells of a file that skipped itself, the reports here do not."""
+        self.skipped.update(getattr(node, "workeroutput", {}).get("skipped", {}))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.unlisted and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["skipped"] = self.skipped
+        elif self.unlisted and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

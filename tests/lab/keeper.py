@@ -66,9 +66,10 @@ class Keeper:
                 return code
 
     def _prepare(self) -> Path:
-        (self.spec.folder.parent.parent / "processes" / f"{self.spec.name}.keeper").write_text(
-            processes.this(), "ascii"
-        )
+        record = self.spec.folder.parent.parent / "processes" / f"{self.spec.name}.keeper"
+        begun = record.with_suffix(".keeper.new")
+        begun.write_text(processes.this(), "ascii")
+        begun.rename(record)
         mount("proc", Path("/proc"))
         mount("tmpfs", Path("/run"), "mode=755")
         own_cgroup(self.spec.cgroup)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,31 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     assert cache.kept("thing", "a", make) == first
     assert len(made) == 1
     assert cache.kept("thing", "b", make) != first
+
+
+def _takes(place: Path, why: str = "") -> Path:
+    if why:
+        raise LabError(str(place), why, "try again")
+    place.mkdir(parents=True)
+    return place
+
+
+def test_setup_makes_what_is_absent_and_says_what_was_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [tmp_path / name for name in "abc"]
+    _takes(places[1])
+    setup.build([setup.Kept(place.name, place, partial(_takes, place)) for place in places])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"b: {places[1]}, is there"
+    assert [line.partition(" built in ")[0] for line in said[1:]] == [f"a: {places[0]},", f"c: {places[2]},"]
+    assert all(place.is_dir() for place in places)
+
+
+def test_setup_says_why_something_could_not_be_made(tmp_path: Path) -> None:
+    bad = tmp_path / "bad"
+    with pytest.raises(LabError, match=f"{bad}: disk full; try again"):
+        setup.build([setup.Kept("bad", bad, partial(_takes, bad, "disk full"))])
 
 
 def test_what_fails_half_way_leaves_nothing_that_is_taken_for_whole(tmp_path: Path) -> None:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab.lab import Lab, Node
+from tests.lab import lab, racks
+from tests.lab.lab import Lab, Node, Wanted
+from tests.lab.shell import call
 
 SUITES = {"n1": "bookworm", "n2": "trixie"}
 PYTHON = """
@@ -141,3 +147,35 @@ def test_this_machine_sees_no_mount_of_a_node(rack: Lab) -> None:
     mounts = Path("/proc/self/mountinfo").read_text()
     assert str(rack.run.folder) not in mounts
     assert "/run/lab" not in mounts
+
+
+@pytest.fixture
+def twin(rack: Lab) -> Iterator[Lab]:
+    """Another lab, whose node has the name and the address of one of this."""
+    other = lab.up(f"twin{os.getpid()}", [Wanted("n1", "bookworm", racks.MACHINES[0])])
+    try:
+        yield other
+    finally:
+        other.down()
+
+
+def test_ansible_tells_two_labs_apart_that_have_the_same_addresses(rack: Lab, twin: Lab) -> None:
+    """Its connection to the first lab's node is open while the second's is asked."""
+
+    def asks(one: Lab, command: str) -> list[str]:
+        program = str(Path(sys.executable).with_name("ansible"))
+        return one.controller(program, "-i", str(one.inventory), "n1", "-m", "raw", "-a", command)
+
+    assert [one.nodes[0].spec.address for one in (rack, twin)] == ["10.77.0.2"] * 2
+    held = subprocess.Popen(asks(rack, "sleep 600"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while not list((rack.run.folder / "cp").glob("*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        said = call(asks(twin, "cat /etc/machine-id"))
+    finally:
+        held.kill()  # unshare(1) lets SIGTERM pass while it waits
+        held.wait()
+    assert twin.nodes[0].read("/etc/machine-id") in said
+    assert rack.nodes[0].read("/etc/machine-id") not in said

@@ -1,4 +1,8 @@
-"""Nothing is left: not after an orderly end, not after the controller was killed at a bad moment."""
+"""Nothing is left: not after an orderly end, not after the controller was killed at a bad moment.
+
+Each test asks for what its own run made, so other runs of the lab and other tests may come and go meanwhile: the run's
+name has this process's number in it, and whatever is started for it inherits RAILWRIGHT_LAB, the folder of this test.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,31 +30,65 @@ CYCLES = int(os.environ.get("RAILWRIGHT_LAB_CYCLES", "4"))
 NODES = int(os.environ.get("RAILWRIGHT_LAB_NODES", "4"))
 
 
-def own(*words: str, home: Path) -> list[str]:
-    return ["env", f"RAILWRIGHT_LAB={home}", sys.executable, "-m", "tests.lab", *words]
+def own(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.lab", *words]
 
 
-def processes_with(word: str) -> list[str]:
-    """Command lines of processes that name it, but for this one's."""
-    found = []
+def named(kind: str) -> str:
+    """The name of a run that no other process has."""
+    return f"{kind}{os.getpid()}"
+
+
+@pytest.fixture
+def home(ready: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place of its own for the runs, which all that is started for them has in its environment.
+
+    Below /var/tmp and not pytest's own, whose long name leaves no room for that of a socket.
+    """
+    with tempfile.TemporaryDirectory(prefix="rw-", dir="/var/tmp") as folder:
+        monkeypatch.setattr("tests.lab.run.HOME", Path(folder))
+        monkeypatch.setenv("RAILWRIGHT_LAB", folder)
+        yield Path(folder)
+
+
+def processes_with(word: str) -> dict[int, str]:
+    """Command lines of processes that name it there or in their environment, but for this one's."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            line = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+            if word.encode() in line + (folder / "environ").read_bytes():
+                found[int(folder.name)] = line[:160].decode("utf-8", "replace")
         except OSError:
             continue
-        if word in line and int(folder.name) != os.getpid():
-            found.append(f"{folder.name} {line[:160]}")
-    return found
+    return {pid: line for pid, line in found.items() if pid != os.getpid()}
 
 
 def network_namespaces() -> set[str]:
+    """Those that a process of this machine is in."""
     found = set()
     for link in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
+        with suppress(OSError):
             found.add(os.readlink(link))
-        except OSError:
-            continue
     return found
+
+
+@contextmanager
+def namespaces_of(home: Path) -> Iterator[set[str]]:
+    """The network namespaces of what runs for this folder now, this machine's own left out.
+
+    They are kept from being forgotten meanwhile, so that the kernel gives their numbers to no other.
+    """
+    held = []
+    try:
+        for pid in processes_with(str(home)):
+            with suppress(OSError):
+                held.append(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY))
+        names = {os.readlink(f"/proc/self/fd/{handle}") for handle in held}
+        yield names - {os.readlink("/proc/self/ns/net")}
+    finally:
+        for handle in held:
+            os.close(handle)
 
 
 def cgroups_with(word: str) -> list[str]:
@@ -60,7 +101,7 @@ def left_of(name: str, home: Path, namespaces_: set[str]) -> dict[str, object]:
     """All that a run could have left behind; each is empty where it left nothing."""
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     return {
-        "processes": processes_with(str(home / name)),
+        "processes": processes_with(str(home)),
         "namespaces": sorted(network_namespaces() & namespaces_),
         "cgroups": cgroups_with(f"railwright-lab-{name}-"),
         "mounts": [line for line in mounts if str(home) in line or "/run/lab" in line],
@@ -68,100 +109,89 @@ def left_of(name: str, home: Path, namespaces_: set[str]) -> dict[str, object]:
     }
 
 
-NOTHING: dict[str, list[str]] = {"processes": [], "namespaces": [], "cgroups": [], "mounts": [], "folder": []}
+NOTHING: dict[str, object] = {"processes": {}, "namespaces": [], "cgroups": [], "mounts": [], "folder": []}
 
 
-def namespaces_of(run: Run) -> set[str]:
-    return {os.readlink(f"/proc/{process.pid}/ns/net") for process in run.processes().values()}
-
-
-def test_many_starts_and_stops_leave_nothing(
-    ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.lab.run.HOME", tmp_path)
-    slow = []
+def test_many_starts_and_stops_leave_nothing(home: Path) -> None:
+    name, slow = named("cycle"), []
     for cycle in range(CYCLES):
         suite = ("bookworm", "trixie")[cycle % 2]
-        one = lab.up("cycle", [Wanted("n1", suite, MACHINES[0])])
+        one = lab.up(name, [Wanted("n1", suite, MACHINES[0])])
         assert one.nodes[0].must("systemctl is-system-running").strip() == "running", cycle
-        spaces = namespaces_of(one.run)
-        assert len(spaces) == 2
-        slow += one.down()
-        assert left_of("cycle", tmp_path, spaces) == NOTHING, cycle
+        with namespaces_of(home) as spaces:
+            assert len(spaces) == 2
+            slow += one.down()
+            assert left_of(name, home, spaces) == NOTHING, cycle
     print(f"{CYCLES} starts and stops, {len(slow)} of them ended by force")
     assert len(slow) <= CYCLES // 4
 
 
-def test_a_crowd_of_nodes_comes_up_and_goes(
-    ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.lab.run.HOME", tmp_path)
+def test_a_crowd_of_nodes_comes_up_and_goes(home: Path) -> None:
+    name = named("crowd")
     began = time.monotonic()
     kinds = (("bookworm", MACHINES[0]), ("trixie", MACHINES[1]))
     wanted = [Wanted(f"n{number:02}", *kinds[number % 2]) for number in range(NODES)]
-    crowd = lab.up("crowd", wanted)
+    crowd = lab.up(name, wanted)
     took = time.monotonic() - began
-    spaces = namespaces_of(crowd.run)
-    assert len(spaces) == NODES + 1
     states = [node.ssh("systemctl is-system-running").stdout.strip() for node in crowd.nodes]
-    began = time.monotonic()
-    slow = crowd.down()
-    print(
-        f"{NODES} nodes up in {took:.0f} s, down in {time.monotonic() - began:.0f} s, by force: {len(slow)}"
-    )
-    assert states == ["running"] * NODES
-    assert left_of("crowd", tmp_path, spaces) == NOTHING
-
-
-def _started(home: Path, name: str, words: list[str]) -> subprocess.Popen[bytes]:
-    argv = own("up", name, *words, home=home)
-    return subprocess.Popen(argv, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with namespaces_of(home) as spaces:
+        assert len(spaces) == NODES + 1
+        began = time.monotonic()
+        slow = crowd.down()
+        print(
+            f"{NODES} nodes up in {took:.0f} s, down in {time.monotonic() - began:.0f} s, by force: {len(slow)}"
+        )
+        assert states == ["running"] * NODES
+        assert left_of(name, home, spaces) == NOTHING
 
 
 @pytest.mark.parametrize("moment", ["fabric", "n1", "n1.keeper", "n2"])
-def test_a_killed_controller_leaves_nothing_that_down_all_does_not_find(
-    ready: None, tmp_path: Path, moment: str
-) -> None:
-    before = network_namespaces()
-    controller = _started(tmp_path, "killed", ["n1=trixie", "n2=bookworm"])
-    record = tmp_path / "killed/processes" / moment
+def test_a_killed_controller_leaves_nothing_that_down_all_does_not_find(home: Path, moment: str) -> None:
+    name = named("killed")
+    controller = subprocess.Popen(
+        own("up", name, "n1=trixie", "n2=bookworm"),
+        cwd=PROJECT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    record = home / name / "processes" / moment
     deadline = time.monotonic() + 120
     while not record.exists() and time.monotonic() < deadline:
         assert controller.poll() is None, "it ended too early"
         time.sleep(0.005)
     os.kill(controller.pid, signal.SIGKILL)
     controller.wait()
-    spaces = network_namespaces() - before
-    done = ask(own("down", "--all", "--now", home=tmp_path), cwd=PROJECT)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert left_of("killed", tmp_path, spaces) == NOTHING
+    with namespaces_of(home) as spaces:
+        done = ask(own("down", "--all", "--now"), cwd=PROJECT)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert left_of(name, home, spaces) == NOTHING
 
 
-def test_a_killed_keeper_takes_its_node_with_it(
-    ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.lab.run.HOME", tmp_path)
-    one = lab.up("orphan", [Wanted("n1", "trixie", MACHINES[0])])
-    spaces = namespaces_of(one.run)
+def test_a_killed_keeper_takes_its_node_with_it(home: Path) -> None:
+    name = named("orphan")
+    one = lab.up(name, [Wanted("n1", "trixie", MACHINES[0])])
+    with namespaces_of(home) as spaces:
+        _kill_the_keeper(one)
+        one.down()
+        assert left_of(name, home, spaces) == NOTHING
+
+
+def _kill_the_keeper(one: Lab) -> None:
     one.run.process("n1").signal(signal.SIGKILL)
     deadline = time.monotonic() + 10
     while "n1.keeper" in one.run.processes() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert list(one.run.processes()) == ["fabric"]
-    one.down()
-    assert left_of("orphan", tmp_path, spaces) == NOTHING
 
 
 def test_what_a_command_of_the_controller_leaves_running_ends_with_it(rack: Lab) -> None:
-    call(rack.controller("sh", "-c", "sleep 987654 & exit 0"))
-    assert processes_with("sleep 987654") == []
+    long = f"sleep 98765{os.getpid()}"
+    call(rack.controller("sh", "-c", f"{long} & exit 0"))
+    assert processes_with(long) == {}
 
 
-def test_down_ends_only_what_it_recorded(
-    ready: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_down_ends_only_what_it_recorded(home: Path) -> None:
     """A process of somebody else in a folder of a run, and a stale record of a number that is somebody else's now."""
-    monkeypatch.setattr("tests.lab.run.HOME", tmp_path)
     run = Run("other")
     run.begin()
     bystander = subprocess.Popen(["sleep", "60"], cwd=run.folder)
@@ -185,4 +215,6 @@ def test_a_name_that_is_taken_is_refused_and_nothing_of_it_touched(rack: Lab) ->
 
 
 def test_no_network_of_a_run_is_this_machines(rack: Lab) -> None:
-    assert os.readlink("/proc/self/ns/net") not in namespaces_of(rack.run)
+    ours = os.readlink("/proc/self/ns/net")
+    for process in rack.run.processes().values():
+        assert os.readlink(f"/proc/{process.pid}/ns/net") != ours

@@ -11,8 +11,8 @@ import pytest
 from defusedxml import ElementTree
 
 from tests.lab.errors import LabError
-from tests.lab.vm import assemble, saved, seed
-from tests.lab.vm.layout import FRONT_MAC, Layout, Slot, layout
+from tests.lab.vm import saved
+from tests.lab.vm.layout import Layout, Slot, layout
 from tests.lab.vm.machine import Vm
 
 GPU, RAIL_NIC, FRONT_NIC, FRONT_VF = "10de:2330", "15b3:1021", "8086:10c9", "8086:10ca"
@@ -171,28 +171,6 @@ def test_a_device_is_plugged_in_and_out_while_it_runs(vm: Vm) -> None:
     vm.must(seen.replace("until", "while"))
     with pytest.raises(LabError, match="Device 'another' not found"):
         vm.qmp("device_del", id="another")
-
-
-def test_a_kernel_parameter_and_a_name_hold_from_the_next_boot_on(vm: Vm) -> None:
-    """Through GRUB and through the initramfs of the guest's own disk, and the next boot comes after a power loss."""
-    vm.must(
-        "echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX lab.parameter=1\"' > /etc/default/grub.d/parameter.cfg && "
-        f"printf '[Match]\\nPermanentMACAddress={FRONT_MAC}\\n[Link]\\nName=front0\\n'"
-        " > /etc/systemd/network/10-front.link && update-grub && update-initramfs -u && sync",
-    )
-    assert "lab.parameter" not in vm.read("/proc/cmdline")
-    before = vm.read("/proc/sys/kernel/random/boot_id")
-    vm.reset()
-    assert vm.read("/proc/sys/kernel/random/boot_id") != before
-    booted = vm.read("/proc/cmdline")
-    kernel = (vm.image / assemble.KERNEL).read_text("ascii").strip()
-    assert booted.startswith(f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=UUID=")
-    assert f"{seed.COMMAND_LINE} lab.parameter=1" in booted
-    assert netdev_of(vm, vm.layout.front) == "front0"
-    # The name was there before the root file system was: the initramfs gave it.
-    told = vm.must("dmesg | grep -e 'front0: renamed' -e 'EXT4-fs (vda1): mounted'").splitlines()
-    assert "renamed" in told[0]
-    agrees(vm)
 
 
 def test_a_power_button_switches_it_off(vm: Vm) -> None:

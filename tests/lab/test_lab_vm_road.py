@@ -1,12 +1,11 @@
-"""The whole road on the virtual machine, twice, with a reboot between: its kernel says where interrupts are served."""
+"""The whole road on the virtual machine, twice, with the one boot between (see conftest.py): its kernel says where
+interrupts are served."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,10 @@ from typing import Any
 import pytest
 
 from tests.lab.lab import write_inventory
+from tests.lab.sharing import Booted
 from tests.lab.shell import ask
 from tests.lab.test_lab_road import PROJECT, State, look
 from tests.lab.test_lab_vm import lstopo, near_cpus
-from tests.lab.vm import saved
-from tests.lab.vm.layout import layout
 from tests.lab.vm.machine import Vm
 
 # A node of this machine has two cores: one for the rank of its GPU, one for the interrupts of its rail.
@@ -43,23 +41,24 @@ class Road:
     state: State
 
 
-@pytest.fixture(scope="module")
-def vm(vm_ready: None) -> Iterator[Vm]:
-    machine = saved.up(f"w{os.getpid()}", layout("two-nodes"))
-    write_inventory(machine.run, {machine.name: {**machine.host_entry(), "node_policy": POLICY}})
-    try:
-        machine.must(
-            f"mkdir {_PATIENT} && printf '[Service]\\nTimeoutStartSec=1800\\n' > {_PATIENT}/lab.conf"
-        )
-        machine.must("systemctl daemon-reload")
-        yield machine
-    finally:
-        machine.down()
+@dataclass(frozen=True)
+class Begun:
+    """Before the boot: the machine as it was, the first run, and the folder that the second goes on with."""
+
+    virgin: State
+    first: Road
+    output: Path
 
 
-@pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("road") / "out"
+def before_boot(vm: Vm, folder: Path) -> Begun:
+    """Tunes the machine for the first time."""
+    write_inventory(vm.run, {vm.name: {**vm.host_entry(), "node_policy": POLICY}})
+    vm.must(f"mkdir {_PATIENT} && printf '[Service]\\nTimeoutStartSec=1800\\n' > {_PATIENT}/lab.conf")
+    vm.must("systemctl daemon-reload")
+    virgin = look(vm)
+    first = go(vm, folder / "out")
+    assert first.code == 0, first.said
+    return Begun(virgin, first, folder / "out")
 
 
 def go(vm: Vm, output: Path) -> Road:
@@ -69,20 +68,23 @@ def go(vm: Vm, output: Path) -> Road:
 
 
 @pytest.fixture(scope="module")
-def virgin(vm: Vm) -> State:
-    return look(vm)
+def begun(booted: Booted, request: pytest.FixtureRequest) -> Begun:
+    begun: Begun = booted.before(request.module)
+    return begun
 
 
 @pytest.fixture(scope="module")
-def first(vm: Vm, virgin: State, output: Path) -> Road:
-    road = go(vm, output)
-    assert road.code == 0, road.said
-    return road
+def vm(booted: Booted, begun: Begun) -> Vm:
+    return booted.vm
 
 
 @pytest.fixture(scope="module")
-def rebooted(vm: Vm, first: Road) -> State:
-    vm.reboot()
+def output(begun: Begun) -> Path:
+    return begun.output
+
+
+@pytest.fixture(scope="module")
+def rebooted(vm: Vm) -> State:
     return look(vm)
 
 
@@ -94,7 +96,7 @@ def second(vm: Vm, rebooted: State, output: Path) -> Road:
 
 
 @pytest.fixture
-def plan(vm: Vm, first: Road, output: Path) -> Any:
+def plan(vm: Vm, output: Path) -> Any:
     return json.loads((output / vm.name / "plan.json").read_text("utf-8"))
 
 
@@ -139,14 +141,15 @@ def test_interrupts_are_served_where_planned_and_hwloc_calls_that_near(
 
 
 def test_a_reboot_forgets_and_the_boot_unit_puts_back(
-    vm: Vm, plan: Any, virgin: State, first: Road, rebooted: State
+    vm: Vm, plan: Any, begun: Begun, rebooted: State
 ) -> None:
-    assert rebooted.boot != first.state.boot == virgin.boot
+    virgin, first = begun.virgin, begun.first.state
+    assert rebooted.boot != first.boot == virgin.boot
     entries = [
         entry for part in plan["slices"].values() for entry in part["entries"] if entry["kind"] == "sysctl"
     ]
     planned = {entry["name"]: entry["value"] for entry in entries}
-    for state in (first.state, rebooted):
+    for state in (first, rebooted):
         assert {name: state.sysctls[name] for name in planned} == planned
     assert {name: virgin.sysctls[name] for name in planned} != planned
     assert "Finished railwright.service" in vm.must(

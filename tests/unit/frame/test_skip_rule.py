@@ -29,13 +29,13 @@ def test_that_fails_as_expected():
 
 
 def run_pytest(
-    folder: Path, tests: str, allowed: str = "", strict: str = "1"
+    folder: Path, tests: str, allowed: str = "", *words: str, strict: str = "1"
 ) -> subprocess.CompletedProcess[str]:
     shutil.copy(CONFTEST, folder)
     (folder / "allowed_skips.txt").write_text(allowed, encoding="utf-8")
     (folder / "test_it.py").write_text(tests, encoding="utf-8")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), "test_it.py"],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(CONFTEST.parents[1]), "RAILWRIGHT_STRICT_SKIPS": strict},
         capture_output=True,
@@ -95,3 +95,15 @@ def test_a_failure_stays_a_failure_when_all_skips_are_listed(tmp_path: Path) -> 
     tests = TESTS + "\ndef test_that_fails():\n    assert False\n"
     run = run_pytest(tmp_path, tests, "test_it.py::test_that_is_skipped  # needs a GPU\n")
     assert run.returncode == pytest.ExitCode.TESTS_FAILED
+
+
+def test_what_workers_skipped_is_told_by_the_run_that_started_them(tmp_path: Path) -> None:
+    other = "import pytest\npytest.skip('no captures', allow_module_level=True)\n"
+    (tmp_path / "test_other.py").write_text(other, encoding="utf-8")
+    allowed = "test_it.py::test_that_is_skipped  # needs a GPU\n"
+    run = run_pytest(tmp_path, TESTS, allowed, "-n", "2", "--dist", "loadfile")
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "test_other.py: Skipped: no captures" in run.stdout
+    assert "test_it.py::test_that_is_skipped:" not in run.stdout
+    (tmp_path / "test_other.py").unlink()
+    assert run_pytest(tmp_path, TESTS, allowed, "-n", "2").returncode == pytest.ExitCode.OK
