@@ -460,3 +460,54 @@ def test_bytes_that_mean_nothing_get_no_placement(amount: float) -> None:
 
 def test_placement_names_the_axes_as_the_launcher_does() -> None:
     assert placement.AXES == ("tensor", "expert", "data", "pipeline")
+
+
+# -- the inventory's rails become the policy's --
+
+RAILS = [
+    {"rail": 0, "address": "10.100.0.2/24", "leaf": "leaf1", "port": "Ethernet4"},
+    {"rail": 1, "leaf": "leaf2"},
+    {"rail": 2, "address": "10.100.2.2/24", "gateway": "10.100.2.1"},
+]
+
+
+def test_the_inventorys_rail_addresses_become_the_policys() -> None:
+    made = addressing.policy_with_rails({"workload": "train-large"}, RAILS, "node_rails")
+    assert made == {
+        "workload": "train-large",
+        "rails": {
+            "addresses": [
+                {"rail": 0, "address": "10.100.0.2/24"},
+                {"rail": 2, "address": "10.100.2.2/24", "gateway": "10.100.2.1"},
+            ]
+        },
+    }
+    assert [entry.rail for entry in Policy.read(made).rails.addresses] == [0, 2]
+
+
+def test_the_policys_own_word_on_a_rail_stays() -> None:
+    own = {"rails": {"prefix": "rail", "addresses": [{"rail": 0, "address": "10.9.0.2/24"}]}}
+    made = addressing.policy_with_rails(own, RAILS, "node_rails")
+    assert made["rails"]["prefix"] == "rail"
+    assert [entry["address"] for entry in made["rails"]["addresses"]] == ["10.9.0.2/24", "10.100.2.2/24"]
+    assert own["rails"]["addresses"] == [{"rail": 0, "address": "10.9.0.2/24"}]
+
+
+def test_an_inventory_without_addresses_changes_no_policy() -> None:
+    assert addressing.policy_with_rails({}, [{"rail": 0, "leaf": "leaf1"}], "node_rails") == {}
+    assert addressing.policy_with_rails({}, [], "node_rails") == {}
+
+
+@pytest.mark.parametrize("rails", [{}, "x", [1], [["rail", 0]]])
+def test_rails_that_are_no_list_of_mappings_are_refused_by_name(rails: object) -> None:
+    with pytest.raises(InputError) as error:
+        addressing.policy_with_rails({}, rails, "node_rails")
+    assert error.value.where == "node_rails"
+
+
+def test_addresses_of_the_inventory_command_are_a_policy_that_can_be() -> None:
+    machines = inventory.read_machines(HOSTS, "hosts")
+    for machine in addressing.with_addresses(machines, "10.100.0.0/16", 8):
+        told = yaml.safe_load(addressing.inventory_yaml([machine]))["gpu_nodes"]["hosts"][machine.name]
+        made = addressing.policy_with_rails({}, told["node_rails"], "node_rails")
+        assert len(Policy.read(made).rails.addresses) == 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -55,6 +55,28 @@ def with_addresses(machines: Sequence[Machine], network: str, rails: int) -> tup
             )
         )
     return tuple(made)
+
+
+def policy_with_rails(policy: Mapping[str, Any], rails: Any, where: str) -> dict[str, Any]:
+    """The policy with the inventory's rail addresses in `rails.addresses`, for rails of which it says nothing itself.
+
+    policy: JSON, as in the inventory. rails: the inventory's `node_rails`; entries without an address, and what they
+    say of cables, are none of the policy's. Raises InputError.
+    """
+    if not isinstance(rails, list) or not all(isinstance(entry, Mapping) for entry in rails):
+        raise InputError(where, "expected a list of mappings", "expected what `railwright inventory` writes")
+    own = policy.get("rails", {})
+    if not isinstance(own, Mapping) or not isinstance(own.get("addresses", []), list):
+        return dict(policy)  # whoever reads the policy says what is wrong with it
+    known = [entry.get("rail") for entry in own.get("addresses", []) if isinstance(entry, Mapping)]
+    more = [
+        {key: entry[key] for key in ("rail", "address", "gateway") if entry.get(key) is not None}
+        for entry in rails
+        if entry.get("address") is not None and entry.get("rail") not in known
+    ]
+    if not more:
+        return dict(policy)
+    return {**policy, "rails": {**own, "addresses": [*own.get("addresses", []), *more]}}
 
 
 def inventory_yaml(machines: Sequence[Machine]) -> str:

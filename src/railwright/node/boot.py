@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from ..plan import plan as make_plan
-from ..plan.slices import BOOT_UNIT, NCCL_CONF, POLICY_FILE, ZIPAPP
+from ..plan.boot_unit import BOOT_UNIT, POLICY_FILE, ZIPAPP
+from ..plan.slices import NCCL_CONF
 from . import state
 from .check import check, is_open
+from .check.rails import GID
+from .check.rails import answers as rail_answers
 from .discover import discover
 from .model import Facts, Finding, InputError, Plan, Policy, to_json
 from .state.irq_item import is_control
@@ -31,8 +34,9 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Files that say which devices there are. A link that is still training must not write itself out of them.
 _OF_DEVICES = ("nccl_conf", "gpu_order")
 _POLICY_BYTES = 4 * 1024 * 1024
-# With the wait for devices it must fit into the unit's TimeoutStartSec of 120 s.
+# With the wait for devices both must fit into the unit's TimeoutStartSec of 120 s.
 _LOCK_SECONDS = 30.0
+_LINK_SECONDS = 20.0
 
 Say = Callable[[str], None]
 
@@ -110,7 +114,7 @@ def read_policy(root: Path) -> Policy:
 
 def wrong_archive(policy: Policy, archive: Optional[Path]) -> Optional[Finding]:
     """The finding when the zipapp that runs is not the one that the policy states. Raises InputError."""
-    if policy.boot is None or archive is None:
+    if policy.boot is None or not policy.boot.sha256 or archive is None:
         return None
     try:
         digest = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -129,9 +133,15 @@ def wrong_archive(policy: Policy, archive: Optional[Path]) -> Optional[Finding]:
 
 
 def runtime_slices(plan: Plan) -> dict[str, list[Any]]:
-    """What the boot puts back: every slice that needs no reboot, without the boot unit's own."""
+    """What the boot puts back: every slice that needs no reboot, without the boot unit's own.
+
+    Nobody is there to confirm a change of the network, and what lies on the node was confirmed before.
+    """
     return {
-        name: to_json(part.entries)
+        name: [
+            {**entry, "confirm_seconds": 0} if entry["kind"] == "network" else entry
+            for entry in to_json(part.entries)
+        ]
         for name, part in plan.slices.items()
         if part.stage == "runtime" and name != OWN_SLICE
     }
@@ -163,7 +173,7 @@ def _may_heal(refusal: Finding) -> bool:
 
 
 def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
-    """What time may heal: expected devices, links of rails, interrupts that drivers ask for when an interface opens."""
+    """What time may heal: expected devices, rails without link or address, interrupts of an interface not yet open."""
     if plan.status == "refused":
         asked = policy.expect.gpus is not None or policy.expect.rails is not None
         early = all(map(_may_heal, plan.refusals))
@@ -177,7 +187,16 @@ def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
         if entry["kind"] == "irq_affinity"
     ]
     served = {irq.device for irq in facts.irqs if irq.action is not None and not is_control(irq.action)}
-    return down + [f"{device}: has no completion vector yet" for device in placed if device not in served]
+    unaddressed = [
+        f"{answer.finding.where}: {answer.finding.why}"
+        for answer in rail_answers(plan, facts)
+        if answer.finding is not None and answer.finding.code == GID and GID not in policy.accept
+    ]
+    return (
+        down
+        + unaddressed
+        + [f"{device}: has no completion vector yet" for device in placed if device not in served]
+    )
 
 
 def _faults(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
@@ -192,7 +211,7 @@ def _lost_rails(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
         return []
     told = {fault.where for fault in plan.findings if fault.code == "nics.down"}
     none_up = not any(nic.role == "rail" for nic in plan.nics)
-    written = _written_rails(root)
+    written = written_rails(root)
     return [
         Finding(
             "nics.down",
@@ -207,8 +226,8 @@ def _lost_rails(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
     ]
 
 
-def _written_rails(root: Path) -> set[str]:
-    """RDMA devices in the list that lies on the node; none where there is no such file."""
+def written_rails(root: Path) -> set[str]:
+    """RDMA devices in NCCL's list that lies on the node; none where there is no such file."""
     try:
         with open(root / NCCL_CONF.lstrip("/"), encoding="utf-8", errors="replace") as file:
             lines = file.read(_POLICY_BYTES).splitlines()
@@ -221,7 +240,12 @@ def _written_rails(root: Path) -> set[str]:
 def _apply(root: Path, plan: Plan, say: Say) -> int:
     """Writes the slices; how many items could not be set. Raises InputError, StateError and Held."""
     outcome = state.apply(
-        runtime_slices(plan), root=str(root), owner="boot", unit=BOOT_UNIT, wait=_LOCK_SECONDS
+        runtime_slices(plan),
+        root=str(root),
+        owner="boot",
+        unit=BOOT_UNIT,
+        wait=_LOCK_SECONDS,
+        link_seconds=_LINK_SECONDS,
     )
     for name, items in outcome.slices.items():
         changed = [item for item in items if item.changed]
@@ -239,7 +263,14 @@ def _apply(root: Path, plan: Plan, say: Say) -> int:
 
 
 def _remaining(root: Path, policy: Policy, plan: Plan, archive: Optional[Path]) -> Iterator[Finding]:
-    facts = discover(root, watch=plan.files(), units=plan.units(), sysctls=tuple(policy.sysctls))
+    facts = discover(
+        root,
+        watch=plan.files(),
+        units=plan.units(),
+        sysctls=tuple(policy.sysctls),
+        packages=plan.packages(),
+        ports=True,
+    )
     own = wrong_archive(policy, archive)
     if own is not None:
         yield own

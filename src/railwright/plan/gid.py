@@ -7,12 +7,13 @@ of one family (AF_INET unless told) and in one range. Before that it takes one i
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Optional, Union
 
 from ..node.model import Finding, Gid, InputError, Nic, Policy
 
-_CHOOSES_SINCE = (2, 21)
+CHOOSES_SINCE = (2, 21)
 
 Range = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
@@ -20,16 +21,54 @@ Version = Optional[tuple[int, ...]]
 Chosen = tuple[dict[str, str], list[Finding]]
 
 
+@dataclass(frozen=True)
+class Pick:
+    """The GID of one port, as it is now. index None: no single one can be named, and `why` says why."""
+
+    nic: Nic
+    index: Optional[int] = None
+    address: Optional[Address] = None
+    why: str = ""
+
+
 def check(policy: Policy) -> None:
     """Raises InputError for a range that NCCL cannot read."""
     _range(policy)
 
 
-def _range(policy: Policy) -> Optional[Range]:
-    text = policy.nccl.addr_range
-    if text is None:
-        return None
-    where, form = "policy.nccl.addr_range", "expected a form like 10.1.0.0/16"
+def pick(nic: Nic, wanted: Optional[Range], local: Collection[Address] = ()) -> Pick:
+    """The one RoCE v2 entry of this port that stands for an address of its own netdev, and of `wanted` where given.
+
+    local: the addresses of this network namespace. They decide where the port's netdev lives in another one: a
+    container sees the whole table of the port, and can send from its own addresses alone. IPv4 comes before IPv6, as
+    NCCL has it.
+    """
+    own = {nic.netdev, nic.master, None}
+    found: dict[int, Address] = {}
+    for entry in nic.gids:
+        address = _address(entry) if entry.kind == "v2" else None
+        if address is None or (wanted is not None and not _inside(address, wanted)):
+            continue
+        if entry.netdev in own if nic.netdev is not None else not local or address in local:
+            found[entry.index] = address
+    of_ipv4 = {index: address for index, address in found.items() if address.version == 4}
+    usable = of_ipv4 or found
+    if len(usable) == 1:
+        index, address = usable.popitem()
+        return Pick(nic, index, address)
+    inside = "" if wanted is None else f" in {wanted}"
+    if usable:
+        said = ", ".join(f"{index} ({usable[index]})" for index in sorted(usable))
+        return Pick(nic, why=f"several GIDs of {nic.name} would do: {said}")
+    if not nic.gids:
+        return Pick(nic, why=f"{nic.name} shows no GID")
+    holder = nic.netdev or "this network namespace"
+    return Pick(nic, why=f"no RoCE v2 GID of {nic.name} stands for an address of {holder}{inside}")
+
+
+def range_of(text: str, where: str) -> Range:
+    """A range of addresses as NCCL reads it. Raises InputError with the place."""
+    form = "expected a form like 10.1.0.0/16"
     try:
         found = ipaddress.ip_network(text)
     except ValueError as error:
@@ -37,6 +76,15 @@ def _range(policy: Policy) -> Optional[Range]:
     if found.prefixlen == 0:
         raise InputError(where, "every address is in it", form)
     return found
+
+
+def _range(policy: Policy) -> Optional[Range]:
+    text = policy.nccl.addr_range
+    return None if text is None else range_of(text, "policy.nccl.addr_range")
+
+
+def _inside(address: Address, wanted: Range) -> bool:
+    return address.version == wanted.version and address in wanted
 
 
 def choose(policy: Policy, version: Version, nics: Sequence[Nic]) -> Chosen:
@@ -50,7 +98,7 @@ def choose(policy: Policy, version: Version, nics: Sequence[Nic]) -> Chosen:
     wanted = _range(policy)
     usable = {nic.name: _usable(nic, wanted) for nic in roce if nic.gids}
     lost = [_without(name, wanted) for name, gids in usable.items() if not gids]
-    if version is not None and version < _CHOOSES_SINCE:
+    if version is not None and version < CHOOSES_SINCE:
         values, found = _computed(policy, roce, usable)
         return values, lost + found
     values = {}
@@ -72,7 +120,7 @@ def _usable(nic: Nic, wanted: Optional[Range]) -> dict[int, Address]:
         address = _address(entry)
         if address is None:
             continue
-        if wanted is None or (address.version == wanted.version and address in wanted):
+        if wanted is None or _inside(address, wanted):
             found[entry.index] = address
     of_ipv4: dict[int, Address] = {index: address for index, address in found.items() if address.version == 4}
     return of_ipv4 or found
