@@ -1,10 +1,10 @@
 """CPU seconds that a node costs its controller and itself, for Railwright and three other ways to the same state.
 
-    python -m benchmarks.cost [--nodes 1 8 32] [--rounds 2] [--alone 128 512] [--pyinfra PROGRAM]
+    python -m benchmarks.cost [--nodes 1 8 32] [--rounds 2] [--alone 128] [--recorded 32 128 512] [--pyinfra PROGRAM]
 
 Wall times on a busy machine mean little, so all figures are CPU seconds a node, split where ssh splits them: what the
 started command and its children took, and what ended behind sshd. Each is divided by what a fixed loop took right
-before it, relative to that loop's best time of the whole run; the ways take turns within a round.
+before and right after it, relative to that loop's best time of the whole run; the ways take turns within a round.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .rack import Rack, rack
+from .recorded import answers, listen, recorded
 from .ways import Way, environment, inventory, items, railwright, ways
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -48,7 +49,14 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, nargs="*", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--alone", type=int, nargs="*", default=[128, 512])
+    parser.add_argument("--alone", type=int, nargs="*", default=[128])
+    parser.add_argument(
+        "--recorded",
+        type=int,
+        nargs="*",
+        default=[32, 128, 512],
+        help="nodes that answer as one was heard to",
+    )
     parser.add_argument("--only", nargs="*", help="these ways and no others")
     parser.add_argument("--pyinfra", type=Path, help="the program, in an environment of its own")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="the nodes' Python")
@@ -74,8 +82,14 @@ def main(argv: Sequence[str]) -> int:
             f"{len(state)} items: {sum(not item.is_kernels for item in state)} files, the rest the kernel's",
             flush=True,
         )
-        compare(found, ways(found, state, asked.pyinfra), asked.nodes, asked.rounds, asked.only)
-        grow(found, ours, [count for count in (*asked.nodes, *asked.alone) if count >= 8])
+        if asked.rounds:
+            compare(found, ways(found, state, asked.pyinfra), asked.nodes, asked.rounds, asked.only)
+        if asked.alone:
+            grow(found, ours, [count for count in (*asked.nodes, *asked.alone) if count >= 8])
+        if asked.recorded:
+            heard = listen(found.nodes[0])
+            measure(found, ours, 1)
+            many(found.folder / "recorded", answers(heard), asked.recorded)
     return 0
 
 
@@ -121,6 +135,24 @@ def grow(found: Rack, ours: Way, counts: Sequence[int]) -> None:
             f"alone, {count} nodes, no change: {cost.normal[0]:.3f} + {cost.normal[1]:.3f} s a node",
             flush=True,
         )
+    fit(points)
+
+
+def many(folder: Path, kept: dict[str, str], counts: Sequence[int]) -> None:
+    """What the controller spends on more nodes than this machine can be: they answer from a recording."""
+    points = []
+    with recorded(folder, kept, max(counts)) as found:
+        (folder / "cp").mkdir()
+        inventory(folder, found.nodes)
+        for count in counts:
+            cost = measure(found, railwright(found), count)
+            points.append((count, cost.normal[0] * count))
+            print(f"recorded, {count} nodes: {cost.normal[0]:.3f} s of controller a node", flush=True)
+    fit(points)
+
+
+def fit(points: Sequence[tuple[int, float]]) -> None:
+    """The straight line through the controller's whole CPU."""
     if len(points) > 1:
         slope, constant = statistics.linear_regression(*zip(*points, strict=True))
         r = statistics.correlation(*zip(*points, strict=True))
@@ -129,7 +161,7 @@ def grow(found: Rack, ours: Way, counts: Sequence[int]) -> None:
 
 def measure(found: Rack, way: Way, count: int) -> Cost:
     """One run. Raises SystemExit where it fails."""
-    slow = calibrate() / BEST[0]
+    loop = calibrate()
     before, behind = spent(), found.node_seconds()
     done = subprocess.run(
         way.command(count),
@@ -144,19 +176,20 @@ def measure(found: Rack, way: Way, count: int) -> Cost:
         raise SystemExit(f"benchmarks/cost: {way.name} failed:\n{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
     for socket in (found.folder / "cp").glob("*"):
         subprocess.run(["ssh", "-O", "exit", "-S", str(socket), "x"], capture_output=True, check=False)
-    reap()
+    reap(len(found.sshds))
     time.sleep(0.5)
-    return Cost((spent() - before) / count, (found.node_seconds() - behind) / count, slow)
+    controller, node = (spent() - before) / count, (found.node_seconds() - behind) / count
+    return Cost(controller, node, (loop + calibrate()) / 2 / BEST[0])
 
 
-def reap() -> None:
-    """Waits for the ssh masters, which this process got when their parents ended."""
+def reap(others: int) -> None:
+    """Waits for the ssh masters, which this process got when their parents ended. others: children that stay."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:
                 children = Path(f"/proc/self/task/{os.getpid()}/children").read_text("utf-8").split()
-                if len(children) <= 1:  # sshd
+                if len(children) <= others:
                     return
                 time.sleep(0.1)
         except ChildProcessError:

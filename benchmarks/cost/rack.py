@@ -1,4 +1,4 @@
-"""Many fake nodes behind one real sshd, each on its own port of 127.0.0.1, sharing what they only read."""
+"""Many fake nodes behind real sshds, each on its own port of 127.0.0.1, sharing what they only read."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from pathlib import Path
 from tests.fake_nodes import create
 
 FIRST_PORT = 21000
+# MAX_LISTEN_SOCKS of OpenSSH's sshd.c.
+MOST_PORTS = 16
 MACHINE = "2s_8xh100_10xcx7"
 SSHD_CONFIG = """\
 Protocol 2
@@ -64,7 +66,7 @@ class Rack:
     layers: Path
     python: Path
     nodes: tuple[Node, ...]
-    sshd: subprocess.Popen[bytes]
+    sshds: tuple[subprocess.Popen[bytes], ...]
 
     def renew(self, count: int) -> None:
         """The first `count` nodes are virgin again."""
@@ -74,8 +76,11 @@ class Rack:
 
     def node_seconds(self) -> float:
         """CPU that everything behind sshd has taken and that has ended."""
-        fields = Path(f"/proc/{self.sshd.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        ticks = 0
+        for sshd in self.sshds:
+            fields = Path(f"/proc/{sshd.pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(*argv: str) -> None:
@@ -89,15 +94,17 @@ def rack(folder: Path, layers: Path, python: Path, count: int) -> Iterator[Rack]
     nodes = tuple(_lay_out(model.folder, folder, layers, python, number) for number in range(count))
     lower = model.tree.resolve()
     mounted: list[Node] = []
-    sshd = None
+    sshds: list[subprocess.Popen[bytes]] = []
     try:
         for node in nodes:
             node.mount(lower)
             mounted.append(node)
-        sshd = _serve(folder, nodes)
-        yield Rack(folder, layers, python, nodes, sshd)
+        make_keys(folder, nodes)
+        for begin in range(0, count, MOST_PORTS):
+            sshds.append(serve(folder, nodes[begin : begin + MOST_PORTS]))
+        yield Rack(folder, layers, python, nodes, tuple(sshds))
     finally:
-        if sshd is not None:
+        for sshd in sshds:
             sshd.send_signal(signal.SIGTERM)
             sshd.wait(10)
         for node in mounted:
@@ -123,27 +130,31 @@ def _lay_out(model: Path, folder: Path, layers: Path, python: Path, number: int)
     return node
 
 
-def _serve(folder: Path, nodes: Sequence[Node]) -> subprocess.Popen[bytes]:
+def make_keys(folder: Path, nodes: Sequence[Node]) -> None:
+    """The keys of both ends, and what is known of the hosts."""
     for name in ("key", "host_key"):
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
+    host = " ".join((folder / "host_key.pub").read_text("utf-8").split()[:2])
+    known = "".join(f"[127.0.0.1]:{node.port} {host}\n" for node in nodes)
+    (folder / "known_hosts").write_text(known, encoding="utf-8")
+
+
+def serve(folder: Path, nodes: Sequence[Node]) -> subprocess.Popen[bytes]:
+    """An sshd for these nodes, MOST_PORTS at most. Raises SystemExit where none answers."""
     config = SSHD_CONFIG.format(folder=folder)
     config += "".join(f"ListenAddress 127.0.0.1:{node.port}\n" for node in nodes)
     for node in nodes:
         config += f'Match LocalPort {node.port}\n  ForceCommand {node.folder}/shell "$SSH_ORIGINAL_COMMAND"\n'
-    (folder / "sshd_config").write_text(config, encoding="utf-8")
-    host = " ".join((folder / "host_key.pub").read_text("utf-8").split()[:2])
-    known = "".join(f"[127.0.0.1]:{node.port} {host}\n" for node in nodes)
-    (folder / "known_hosts").write_text(known, encoding="utf-8")
+    file = folder / f"sshd_config.{nodes[0].port}"
+    file.write_text(config, encoding="utf-8")
     Path("/run/sshd").mkdir(exist_ok=True)
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
         raise SystemExit("benchmarks/cost: sshd is missing; install openssh-server")
-    sshd = subprocess.Popen(
-        [program, "-D", "-e", "-f", str(folder / "sshd_config")], stdin=subprocess.DEVNULL
-    )
+    sshd = subprocess.Popen([program, "-D", "-e", "-f", str(file)], stdin=subprocess.DEVNULL)
     ask = ["ssh-keyscan", "-p", str(nodes[-1].port), "127.0.0.1"]
     for _ in range(50):
         time.sleep(0.1)
         if subprocess.run(ask, capture_output=True, check=False).stdout:
             return sshd
-    raise SystemExit(f"benchmarks/cost: sshd does not answer; see {folder}/sshd_config")
+    raise SystemExit(f"benchmarks/cost: sshd does not answer; see {file}")

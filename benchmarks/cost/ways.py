@@ -132,8 +132,10 @@ def inventory(folder: Path, nodes: Sequence[Node]) -> None:
 
 
 def python_inside(folder: Path) -> str:
-    last = (folder / "model/python").read_text("utf-8").rstrip().rpartition("\n")[2]
-    return shlex.split(last)[-2]
+    enter = folder / "model/python"
+    if not enter.exists():  # nodes that are recorded ask for none
+        return "/usr/bin/python3"
+    return shlex.split(enter.read_text("utf-8").rstrip().rpartition("\n")[2])[-2]
 
 
 def stock(folder: Path, state: Sequence[Item]) -> None:

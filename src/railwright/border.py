@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible.errors import AnsibleTemplatePluginError
 
+from railwright.fleet import kept
 from railwright.node.model import InputError
 from railwright.report.visible import visible
 
@@ -24,14 +25,19 @@ def line(text: str) -> str:
 
 
 def _border(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Ansible's lazy, tagged containers in, plain ones out; bad input is told with the place it came from."""
+    """Ansible's lazy, tagged containers in, plain ones out, and what a run has kept in place of where it lies.
+
+    Bad input is told with the place it came from.
+    """
 
     @functools.wraps(function)
     def border(*values: Any, **options: Any) -> Any:
         # JSON there and back renders what is lazy and drops the tags.
         values_, options_ = json.loads(json.dumps([values, options]))
         try:
-            return function(*values_, **options_)
+            return function(
+                *map(kept.read, values_), **{name: kept.read(value) for name, value in options_.items()}
+            )
         except InputError as error:
             raise AnsibleTemplatePluginError(str(error), obj=values[0]) from error
 

@@ -161,7 +161,7 @@ def test_an_item_that_cannot_be_written_fails_its_node_and_the_others_are_writte
     story: Story,
 ) -> None:
     assert story.stuck.failed == {"good"}
-    (message, _) = story.stuck.failures("good")
+    (message,) = story.stuck.failures("good")
     assert "slices.nccl_conf[0] (file:/etc/nccl.conf)" in message
     assert "a folder" in message
     assert (story.rack.nodes[0].tree / "etc/profile.d/railwright-gpu-order.sh").is_file()

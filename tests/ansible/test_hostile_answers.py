@@ -257,8 +257,9 @@ def test_nothing_is_evaluated_and_no_file_is_made_but_the_records_of_the_invento
 
 def test_no_host_is_added_and_no_variable_set_by_an_answer(story: Story) -> None:
     assert story.run.hosts.keys() == {node.name for node in story.rack.nodes}
-    (read, *_) = story.run.results("node_facts", "steering")
-    assert read["ansible_facts"].keys() == {"node"}
+    (read, *_) = story.run.results("node_read", "steering")
+    assert read["ansible_facts"].keys() == {"node", "node_asked"}
+    assert read["ansible_facts"]["node"].keys() == {"kept", "sha256"}
     # Ansible 2.19 says of itself that nothing is to be hidden.
     assert not {key for key, value in STEERING.items() if key in read and read[key] == value}
     policy = json.loads((story.rack.output / "steering/policy.json").read_text("utf-8"))

@@ -132,7 +132,7 @@ def test_a_slice_that_the_plan_has_no_use_for_is_taken_back_by_a_retune_and_no_o
     assert rack.play(str(playbook)).failed == set()
     run = rack.play("retune.yml")
     assert run.failed == set(), run.output
-    (result,) = run.results("node_state")
+    (result,) = run.results("node_write")
     assert [item["action"] for item in result["slices"]["imex"]["items"]] == ["release"]
     assert not (node.tree / "etc/left-over").exists()
     assert (node.tree / "etc/by-hand").read_text() == "own\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,30 @@ def test_a_reader_that_goes_away_is_no_error(matrix: Path) -> None:
     )
     assert done.stdout == "{"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["plan", "--explain", "workload"]])
+def test_a_reader_that_is_gone_before_the_first_line_is_no_finding(matrix: Path, words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "railwright.cli", *words, str(matrix)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_closed_standard_output_and_error_give_no_traceback(matrix: Path) -> None:
+    command = f"'{sys.executable}' -m railwright.cli plan '{matrix}'"
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert subprocess.run(["sh", "-c", f"{command}/none >&- 2>&-"], check=False).returncode == 2
+
+
+def test_two_ways_to_print_a_plan_are_refused(matrix: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", str(matrix), "--launch", "table", "--json"])
+    assert ended.value.code == 2
+    assert "argument --json: not allowed with argument --launch" in capsys.readouterr().err
 
 
 def test_verbs_that_run_playbooks_say_that_they_need_a_checkout(

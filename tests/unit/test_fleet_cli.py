@@ -261,6 +261,25 @@ def test_a_policy_that_is_nested_too_deeply_is_exit_2(rack: Path, capsys: pytest
     assert (code, "is nested too deeply to be a policy" in said) == (2, True)
 
 
+def test_a_key_that_stands_twice_in_a_policy_is_exit_2(
+    rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = rack / "policy.yml"
+    policy.write_text("nccl:\n  gid_index: 3\n  gid_index: 1\n", encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack, "--policy", policy)
+    assert code == 2
+    assert "the key 'gid_index' stands twice" in said
+    assert "line 3" in said
+
+
+def test_a_merged_key_that_is_set_anew_stands_once(rack: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    policy = rack / "policy.yml"
+    policy.write_text(
+        "base: &base {gid_index: 3}\nnode_policy: {nccl: {<<: *base, gid_index: 1}}\n", encoding="utf-8"
+    )
+    assert run(capsys, "fleet", "plan", rack, "--policy", policy)[0] == 0
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"slices": {"a": 5}}', '{"slices": {"a": {"entries": [{}]}}}'])
 def test_a_damaged_plan_of_one_node_is_told_and_the_others_go_on(
     rack: Path, capsys: pytest.CaptureFixture[str], text: str
@@ -273,6 +292,28 @@ def test_a_damaged_plan_of_one_node_is_told_and_the_others_go_on(
     assert code == 0
     assert "plan.json is no plan" in said
     assert "node1: nccl_conf: file /etc/nccl.conf" in said
+
+
+@pytest.mark.parametrize(("file", "text"), [("facts.json", "{"), ("policy.json", '{"worklod": 1}')])
+def test_a_node_whose_files_cannot_be_read_is_named_and_the_others_go_on(
+    rack: Path, capsys: pytest.CaptureFixture[str], file: str, text: str
+) -> None:
+    (rack / "node1" / file).write_text(text, encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack)
+    assert code == 1
+    assert f"node1/{file}" in said
+    assert "new: 2 nodes" in said
+
+
+def test_a_folder_of_which_no_node_can_be_read_is_exit_2(
+    rack: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        (rack / f"node{number}/facts.json").write_text("{", encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack)
+    assert code == 2
+    assert "no node of it can be planned: node0" in said
+    assert "node0/facts.json:1:2" in said
 
 
 def test_a_source_without_an_end_is_not_read_to_its_end(

@@ -28,6 +28,8 @@ NODE_KEYS = {
     "findings",
     "checks",
     "changed",
+    "failures",
+    "reboot_needed",
     "slices",
 }
 PASSED = {"name": "a", "ok": True, "detail": "seen", "skipped": False}
@@ -327,6 +329,7 @@ def test_the_totals_count_by_hand(tmp_path: Path) -> None:
         "odd_stops": 0,
         "renamed_stops": 8,  # all rails of gpu-a02, among three HGX H100
         "changed": 2,
+        "owing_a_reboot": 0,
         "findings": {"error": 2, "warning": 3, "info": 1, "accepted": 1},
         "checks": {"passed": 13, "failed": 1, "skipped": 3},
     }
@@ -490,3 +493,33 @@ def test_nvlinks_behind_switches_are_not_counted_once_for_each_peer() -> None:
     cube_mesh = [NvLink("GPU1", 1), NvLink("GPU2", 1), NvLink("GPU3", 2), NvLink("GPU4", 2)]
     switches = [NvLink(f"0000:0{bus}:00.0", count) for bus, count in enumerate((5, 5, 4, 4))]
     assert [link_count(links) for links in (switched, cube_mesh, switches)] == [18, 6, 18]
+
+
+FAILURE = {"where": "slices.sysctls[0]", "why": "Invalid argument", "remedy": "give another value"}
+
+
+def test_an_item_that_could_not_be_set_is_told_and_makes_its_node_bad(tmp_path: Path) -> None:
+    good_node(tmp_path, changes={**samples.changes(False), "failures": [FAILURE], "reboot_needed": []})
+    data = report.build(tmp_path)
+    node = data["nodes"]["n1"]
+    assert (data["ok"], node["ok"]) == (False, False)
+    assert node["failures"] == [FAILURE]
+    assert "1 item that could not be set" in node["summary"]
+    assert {
+        "name": "n1: written",
+        "ok": False,
+        "detail": "slices.sysctls[0]: Invalid argument",
+        "skipped": False,
+    } in data["checks"]
+
+
+def test_what_the_next_boot_puts_in_force_is_told_and_is_no_fault(tmp_path: Path) -> None:
+    owed = ["file:/etc/modprobe.d/a.conf", "file:/etc/b"]
+    good_node(tmp_path, changes={**samples.changes(), "failures": [], "reboot_needed": owed})
+    good_node(tmp_path, "n2")
+    data = report.build(tmp_path)
+    assert data["ok"] is True
+    assert data["nodes"]["n1"]["reboot_needed"] == owed
+    assert "2 items in force after the next boot" in data["nodes"]["n1"]["summary"]
+    assert (data["nodes"]["n2"]["reboot_needed"], data["nodes"]["n2"]["failures"]) == (None, None)
+    assert data["totals"]["owing_a_reboot"] == 1

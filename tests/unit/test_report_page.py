@@ -438,3 +438,27 @@ def test_both_schemes_name_the_same_colours_and_no_style_names_another() -> None
 def test_rails_differ_in_colour() -> None:
     for colours in (palette.LIGHT, palette.DARK):
         assert len({colours[f"rail-{rail}"] for rail in range(palette.RAILS)}) == palette.RAILS
+
+
+def test_the_page_names_what_could_not_be_set_and_what_waits_for_a_boot(tmp_path: Path) -> None:
+    failure = {"where": "slices.sysctls[0]", "why": "<b>Invalid</b> argument", "remedy": "give another value"}
+    changes = {
+        **samples.changes(False),
+        "failures": [failure],
+        "reboot_needed": ["file:/etc/modprobe.d/a.conf"],
+    }
+    samples.write_node(tmp_path, "n1", *samples.hgx(), changes=changes)
+    text, page = page_of(tmp_path)
+    shown = page.text()
+    assert "Could not be set slices.sysctls[0] <b>Invalid</b> argument give another value" in shown
+    assert "In force after the next boot file:/etc/modprobe.d/a.conf" in shown
+    assert "Nothing: the node was as planned." not in shown
+    assert "nodes, this run; 1 reboot owed" in shown
+    assert "<b>Invalid" not in text
+
+
+def test_the_page_of_a_run_without_failures_and_reboots_speaks_of_neither(rack: tuple[str, Page]) -> None:
+    _, page = rack
+    assert "Could not be set" not in page.text()
+    assert "the next boot" not in page.text()
+    assert "owed" not in page.text()

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "src"))
 
 from railwright.fleet import answer
 
-# Ansible loads an action once, before it forks the processes that run it: so all calls of one run bear one name.
-RUN = uuid.uuid4().hex[:12]
-
 
 class ActionModule(answer.AnswerAction):
     """The result holds what railwright.fleet.answer.state reads, and nothing else of what the node sent."""
@@ -25,14 +18,7 @@ class ActionModule(answer.AnswerAction):
     read = staticmethod(answer.state)
 
     def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        self._task.args = {"owner": owner(), "run": RUN, **self._task.args}
-        return super().run(tmp, task_vars)
-
-
-def owner() -> str:
-    """Who runs this, as another run is told that finds the node held."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"user {os.getuid()}"  # a container's user that no list knows
-    return f"{user}@{socket.gethostname()}"
+        self._task.args = {**answer.caller(), **self._task.args}
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self.come_back(result, task_vars)
+        return result

@@ -30,6 +30,11 @@ options:
     type: list
     elements: str
     default: []
+  packages:
+    description: Packages whose version and hold are wanted besides those of a GPU node's stack.
+    type: list
+    elements: str
+    default: []
   tools:
     description:
       - Whether to keep what C(lspci), C(nvidia-smi), C(systemctl) and C(ip) say, as other witnesses, and what C(dcb),
@@ -86,6 +91,7 @@ def main() -> None:
             "watch": {"type": "list", "elements": "path", "default": []},
             "units": {"type": "list", "elements": "str", "default": []},
             "sysctls": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
             "tools": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
@@ -97,6 +103,7 @@ def main() -> None:
             watch=params["watch"],
             units=params["units"],
             sysctls=params["sysctls"],
+            packages=params["packages"],
             tools=params["tools"],
         )
     except InputError as error:

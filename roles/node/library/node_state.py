@@ -25,8 +25,10 @@ options:
       - With C(reverted), what was there before the slices in O(names) is put back, as far as nobody changed it since.
       - With C(held), the node is held for O(run) until C(released), or until O(seconds) have gone by since the run's
         last call.
+      - With C(confirmed), a change of the node's network stands, since this call has reached the node after it. Every
+        other call that is no check says so too; without any the node undoes the change after its C(confirm_seconds).
     type: str
-    choices: [applied, reverted, held, released]
+    choices: [applied, reverted, held, released, confirmed]
     default: applied
   slices:
     description: Entries by slice. See O(entries) for the form of an entry.
@@ -43,6 +45,15 @@ options:
         C(0600) when it is C(secret).
       - C(sysctl) has C(name) and C(value), C(sysfs) has C(path) and C(value); values are text.
       - C(irq_affinity) has C(device), C(cpus) and C(control_cpus).
+      - C(network) has C(backend), C(mode), C(files), C(confirm_seconds) and C(ports), as the planner makes them. It
+        tells the back-end of files that changed, and waits until the rails have what they say.
+      - C(sysfs_each) has C(path), a pattern, and C(value).
+      - C(package_index) has C(system) (C(dpkg) or C(rpm)) and C(sources), files whose index is read again when one of
+        them or of C(inputs) is newer. It goes into an earlier call than the packages.
+      - C(packages) has C(system), C(versions) (null is "must not be there"), C(hold), C(recommends), C(may_change),
+        C(sources) and C(wait). One transaction, simulated first; what nobody named and would move is refused.
+      - C(initramfs) has C(inputs), files that go into it; C(boot_arguments) has C(arguments). Both, and C(packages),
+        have the C(name) of the slice that asks.
       - C(systemd_unit) has C(name), C(enabled), C(state) (C(started), C(stopped) or null) and C(restart_if_older_than).
     type: list
     elements: dict
@@ -50,7 +61,11 @@ options:
     description: Bytes of files that are named by their C(sha256), as a mapping of digest to base64.
     type: dict
   names:
-    description: The slices to put back. Without it all of them are.
+    description: The slices to put back. Without it all of them are, but for those in O(but).
+    type: list
+    elements: str
+  but:
+    description: Slices that are left as they stand where O(state=reverted) names none.
     type: list
     elements: str
   owner:
@@ -177,19 +192,25 @@ from ansible.module_utils.railwright.node.state import (
     Outcome,
     StateError,
     apply,
+    confirmed,
     hold,
     release,
     revert,
 )
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "state": {"type": "str", "choices": ["applied", "reverted", "held", "released"], "default": "applied"},
+    "state": {
+        "type": "str",
+        "choices": ["applied", "reverted", "held", "released", "confirmed"],
+        "default": "applied",
+    },
     "slices": {"type": "dict"},
     "slice": {"type": "str"},
     "entries": {"type": "list", "elements": "dict"},
     # QuietModule shows no parameter's content; no_log would also star out what looks like a blob in every message.
     "blobs": {"type": "dict", "no_log": False},
     "names": {"type": "list", "elements": "str"},
+    "but": {"type": "list", "elements": "str"},
     "owner": {"type": "str", "default": ""},
     "run": {"type": "str", "default": ""},
     "seconds": {"type": "int", "default": 900},
@@ -247,8 +268,11 @@ def _run(module: AnsibleModule) -> Outcome:
     if params["state"] == "released":
         release(params["run"], check=module.check_mode)
         return Outcome({}, (), (), ())
+    if params["state"] == "confirmed":
+        confirmed(check=module.check_mode)
+        return Outcome({}, (), (), ())
     if params["state"] == "reverted":
-        return revert(params["names"], run=params["run"], **who)
+        return revert(params["names"], but=params["but"] or (), run=params["run"], **who)
     slices = params["slices"] if params["slice"] is None else {params["slice"]: params["entries"]}
     return apply(slices, blobs=params["blobs"], run=params["run"], **who)
 
@@ -257,16 +281,16 @@ def _refuse_mixture(module: AnsibleModule) -> None:
     """What an argument spec cannot say: which options go with which state."""
     params = module.params
     if params["state"] != "applied":
-        taken = ("names",) if params["state"] == "reverted" else ()
-        given = ("slices", "slice", "blobs", "names")
+        taken = ("names", "but") if params["state"] == "reverted" else ()
+        given = ("slices", "slice", "blobs", "names", "but")
         idle = [name for name in given if params[name] is not None and name not in taken]
         if idle:
             module.fail_json(
                 f"state={params['state']} takes {taken[0] if taken else 'run'}, not {', '.join(idle)}"
             )
-    elif params["names"] is not None:
+    elif params["names"] is not None or params["but"] is not None:
         module.fail_json(
-            msg="names goes with state=reverted; state=applied takes slices, or slice and entries"
+            msg="names and but go with state=reverted; state=applied takes slices, or slice and entries"
         )
     elif params["slices"] is None and params["slice"] is None:
         module.fail_json("state=applied needs slices, or slice and entries")

@@ -25,10 +25,11 @@ GOOD, FINDINGS, BAD_INPUT, REFUSED = 0, 1, 2, 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
+    _open_streams()
     arguments = _parser().parse_args(argv)
     # A pipe has no width; tables of PCI addresses need more than the 80 columns that are taken then.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110
-    out = Console(highlight=False, markup=False, emoji=False, width=width)
+    out = _Console(highlight=False, markup=False, emoji=False, width=width)
     try:
         code: int = arguments.run(arguments, out)
         sys.stdout.flush()
@@ -56,6 +57,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"railwright: standard output: cannot be written: {error.strerror}", file=sys.stderr)
         return BAD_INPUT
     return code
+
+
+class _Console(Console):
+    """One that leaves a reader who went away to `main`; Rich ends the program with the status of a finding."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def _open_streams() -> None:
+    """A caller that closed standard output or error (`>&-`) gets nothing there, and no traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 # open until the end
 
 
 def _drop_stdout() -> None:

@@ -16,6 +16,27 @@ from railwright.node.model import InputError, Policy
 _MOST_BYTES = 512 << 20
 
 
+class _OneOfEach(yaml.SafeLoader):
+    """YAML in which no key stands twice: PyYAML takes the last one, and the first is lost unseen."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[tuple[str, str]] = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        "while reading a mapping",
+                        node.start_mark,
+                        f"the key {key.value!r} stands twice",
+                        key.start_mark,
+                    )
+                seen.add((key.tag, key.value))
+        made: dict[Any, Any] = super().construct_mapping(node, deep)
+        return made
+
+
 def read_text(path: Path) -> str:
     """The file's text, without the byte order mark of a spreadsheet. Raises InputError naming the file."""
     try:
@@ -51,7 +72,7 @@ def read_policy(path: Path | None) -> Policy:
     if path is None:
         return Policy()
     try:
-        data = yaml.safe_load(read_text(path))
+        data = yaml.load(read_text(path), Loader=_OneOfEach)  # noqa: S506 # a safe loader, made stricter
     except yaml.YAMLError as error:
         raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
     except RecursionError as error:

@@ -150,6 +150,11 @@ def _planned(arguments: argparse.Namespace, replan: Any) -> FleetPlan:
         record=Record.read(read_json(record), str(record)) if record.exists() else None,
         replan=replan,
     )
+    if not fleet.nodes and fleet.findings:
+        first = fleet.findings[0]
+        raise InputError(
+            str(arguments.directory), f"no node of it can be planned: {first.where} {first.why}", first.remedy
+        )
     if not fleet.nodes:
         raise InputError(
             str(arguments.directory), "holds no <node>/facts.json", "run playbooks/discover.yml first"
@@ -197,9 +202,18 @@ def _nodes(arguments: argparse.Namespace, left: dict[str, str]) -> Iterator[Aske
         if not path.is_file():
             continue
         unknown.discard(folder.name)
-        yield Asked(folder.name, read_json(path), common or _policy(folder, seen), left.get(folder.name))
+        facts, policy = _read(folder, common, seen)
+        yield Asked(folder.name, facts, policy, left.get(folder.name))
     for name in sorted(unknown):
         raise InputError("--leave", f"{name} is no node of {arguments.directory}")
+
+
+def _read(folder: Path, common: Policy | None, seen: dict[str, Policy]) -> tuple[Any, Policy]:
+    """Facts and policy of a node; why they cannot be read stands in place of the facts, and the other nodes go on."""
+    try:
+        return read_json(folder / "facts.json"), common or _policy(folder, seen)
+    except InputError as error:
+        return error, common or Policy()
 
 
 def _policy(folder: Path, seen: dict[str, Policy]) -> Policy:

@@ -35,14 +35,15 @@ def add_verbs(verbs: Any) -> None:
         "--format", default="auto", choices=captures.FORMATS, help="default: found out from the content"
     )
     parser.add_argument("--policy", type=Path, help="YAML or JSON: what the node is meant to be")
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    parser.add_argument(
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print the plan as JSON")
+    printed.add_argument(
         "--explain",
         metavar="DEVICE",
         help="tell why this GPU or NIC has its place; or `workload`: all that it asks for, a line each",
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the node")
-    parser.add_argument(
+    printed.add_argument(
         "--launch",
         choices=LAUNCH_FORMS,
         help="print what a launcher wants: a table of ranks, Slurm's gres.conf lines, Open MPI's rank file, or a "

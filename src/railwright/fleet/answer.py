@@ -7,8 +7,12 @@ module has comes through, and nothing else does.
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
+import socket
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
@@ -16,8 +20,9 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
+from ansible.plugins.connection import ConnectionBase
 
-from railwright.node.model import Facts, InputError, from_json, to_json
+from railwright.node.model import DriverUse, Facts, InputError, Probe, from_json, to_json
 from railwright.node.state.outcome import Failure, ItemOutcome
 from railwright.report.visible import shorten, visible
 
@@ -33,6 +38,10 @@ NOT_FOUND = 127
 NO_PYTHON = (
     "Install Python 3.9 or later on this node (python3), or say where it is: ansible_python_interpreter."
 )
+
+# Ansible loads an action, and this with it, once before it forks the processes that run it: so all calls of one run
+# bear one name.
+RUN = uuid.uuid4().hex[:12]
 
 Json = dict[str, Any]
 
@@ -57,15 +66,41 @@ class StateAnswer:
 
 
 WORDS = ("msg", "where", "why", "remedy")
-KEYS = ("failed", "ansible_facts", *WORDS, *StateAnswer.__dataclass_fields__)
+FACTS = "ansible_facts"
+KEYS = ("failed", *WORDS, *StateAnswer.__dataclass_fields__)
 
 
 def facts(answer: Json) -> Json:
     """The result of a node_facts task. Raises InputError."""
+    return {"changed": False, "ansible_facts": {"node": to_json(facts_read(answer)["facts"])}}
+
+
+def facts_read(answer: Json) -> Json:
+    """What an action goes on with that hands no facts on. Raises InputError."""
     found = answer.get("ansible_facts")
     if not isinstance(found, dict) or "node" not in found:
         raise InputError("ansible_facts.node", "missing")
-    return {"changed": False, "ansible_facts": {"node": to_json(Facts.read(found["node"]))}}
+    return {"facts": Facts.read(found["node"])}
+
+
+def probe(answer: Json) -> Json:
+    """The result of a node_preflight task. Raises InputError."""
+    found = answer.get("ansible_facts")
+    if not isinstance(found, dict) or "preflight" not in found:
+        raise InputError("ansible_facts.preflight", "missing")
+    read = from_json(Probe, found["preflight"], "preflight")
+    return {"changed": False, "ansible_facts": {"preflight": _shown(to_json(read))}}
+
+
+def driver(answer: Json) -> Json:
+    """The result of a node_driver task. Raises InputError."""
+    found = answer.get("ansible_facts")
+    if not isinstance(found, dict) or "driver" not in found:
+        raise InputError("ansible_facts.driver", "missing")
+    return {
+        "changed": False,
+        "ansible_facts": {"driver": to_json(from_json(DriverUse, found["driver"], "driver"))},
+    }
 
 
 def state(answer: Json) -> Json:
@@ -85,50 +120,82 @@ def _shown(value: Any) -> Any:
 
 
 class AnswerAction(ActionBase):  # type: ignore[misc] # Ansible ships no types
-    """Runs the module of the action's own name on the node and takes its answer as `read` reads it."""
+    """Runs one of our modules on the node and takes its answer as `read` reads it.
+
+    module: None is the one of the action's own name.
+    """
 
     _supports_check_mode = True
+    _aside: Json
+    module: str | None = None
     read: Callable[[Json], Json]
 
     def run(self, tmp: Any = None, task_vars: Json | None = None) -> Json:
         super().run(tmp, task_vars)
+        return self.asked(dict(self._task.args), task_vars)
+
+    def asked(self, arguments: Json, task_vars: Json | None) -> Json:
+        """What the module answers to these arguments. Raises AnsibleActionFail for what is no answer of ours."""
+        self._aside = {}
         try:
-            return admitted(self._execute_module(task_vars=task_vars), type(self).read)
+            answered = self._execute_module(
+                module_name=self.module, module_args=arguments, task_vars=task_vars
+            )
+            return admitted({**answered, **self._aside}, type(self).read)
         except InputError as error:
             why = shorten(str(error), MOST_WORDS)
         except RecursionError:
             why = "it is nested deeper than any answer of ours"
         raise AnsibleActionFail(
-            f"{self._task.action}: this node's answer cannot be used, and nothing was taken from it: {why}; {REMEDY}"
+            f"{self.module or self._task.action}: this node's answer cannot be used, and nothing was taken from it: "
+            f"{why}; {REMEDY}"
         )
+
+    def come_back(self, answered: Json, task_vars: Json | None) -> None:
+        """Confirms a change of the rails' network, which the node undoes otherwise. By a connection of its own: the one
+        that was open goes on where no new one would come through, as with a neighbour that is still remembered.
+
+        At once: the other nodes of the play may take longer over their part than this one waits.
+        """
+        changed = answered.get("slices", {}).get("rail_network", {}).get("changed")
+        if changed and not self._task.check_mode:
+            self.reconnect()
+            self.asked({**caller(), "state": "confirmed"}, task_vars)
+
+    def reconnect(self) -> None:
+        """The next question opens a connection anew, where the kind of connection keeps one."""
+        if type(self._connection).reset is not ConnectionBase.reset:
+            self._connection.reset()
 
     def _low_level_execute_command(self, *arguments: Any, **options: Any) -> Json:
         done: Json = super()._low_level_execute_command(*arguments, **options)
         length = max(len(done.get("stdout") or ""), len(done.get("stderr") or ""))
         if length > MOST_CHARACTERS:
             raise AnsibleActionFail(
-                f"{self._task.action}: this node answered with {length} characters where {MOST_CHARACTERS} are enough "
-                f"for any machine, and nothing was taken from it; {REMEDY}"
+                f"{self.module or self._task.action}: this node answered with {length} characters where "
+                f"{MOST_CHARACTERS} are enough for any machine, and nothing was taken from it; {REMEDY}"
             )
-        return {**done, **{stream: heard(done.get(stream) or "") for stream in ("stdout", "stderr")}}
+        aside, stdout = heard(done.get("stdout") or "")
+        # Without pipelining others follow the command that answers.
+        self._aside = aside or self._aside
+        return {**done, "stdout": stdout, "stderr": heard(done.get("stderr") or "")[1]}
 
 
-def heard(text: str) -> str:
-    """What Ansible is given to read: of JSON the keys that our modules have, anything else with nothing hidden in it.
+def heard(text: str) -> tuple[Json, str]:
+    """Facts, which are laid aside, and what Ansible is given to read: of JSON the other keys that our modules have,
+    anything else with nothing hidden in it.
 
-    Ansible shows a module's warnings as they come, and those of a node can hold what steers a terminal.
+    Ansible shows a module's warnings as they come, and those of a node can hold what steers a terminal. Facts are
+    large, and it would tag and copy each value of them.
     """
     for begin in islice(re.finditer(r"^\{", text, re.MULTILINE), MOST_BRACES):
         try:
             answer, _ = json.JSONDecoder().raw_decode(text, begin.start())
         except ValueError:
             continue
-        kept = {key: answer[key] for key in KEYS if key in answer}
-        # Some versions of Ansible look into the facts before an action gets to see them.
-        if not isinstance(kept.get("ansible_facts", {}), dict):
-            del kept["ansible_facts"]
-        return json.dumps(kept)
-    return visible(text)
+        aside = {FACTS: answer[FACTS]} if FACTS in answer else {}
+        return aside, json.dumps({key: answer[key] for key in KEYS if key in answer})
+    return {}, visible(text)
 
 
 def admitted(answer: Json, read: Callable[[Json], Json]) -> Json:
@@ -148,3 +215,12 @@ def admitted(answer: Json, read: Callable[[Json], Json]) -> Json:
     elif "failures" in answer:
         result |= read(answer)
     return result
+
+
+def caller() -> Json:
+    """What node_state is told of who calls it, as another run is told that finds the node held."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"user {os.getuid()}"  # a container's user that no list knows
+    return {"owner": f"{user}@{socket.gethostname()}", "run": RUN}

@@ -29,6 +29,8 @@ _OUTSIDE: dict[int, tuple[Address, ...]] = {
 }
 _TOKEN = re.compile(r"rw@(\d+)@rw")
 _NAME = re.compile(r"[A-Za-z0-9_.:@+-]{1,64}")
+# Of facts.software, what no plan depends on: what is free and locked just now, and boot entries with their disk's UUID.
+_OF_THE_MOMENT = ("boot_free", "var_free", "locks", "boot_lines")
 # What is a node's own: the field of each list's entries.
 _OWN = {"gpus": ("uuid",), "nics": ("mac", "guid", "sys_image_guid"), "witnesses": ("source",)}
 
@@ -118,7 +120,8 @@ def mask(facts: Any, addr_range: str | None = None) -> tuple[Any, tuple[str, ...
     """The facts with a token for each value that is the node's own, and those values.
 
     Equal values get equal tokens. What is not of the type that it should be is left for `Facts.read` to refuse. What no
-    plan depends on (where interrupts are now, answers of tools, files that were looked at) is left out.
+    plan depends on (where interrupts are now, answers of tools, files that were looked at, the network's own facts) is
+    left out.
     """
     if not isinstance(facts, dict) or "rw@" in str(facts.get("host")):
         return facts, ()
@@ -137,9 +140,15 @@ def mask(facts: Any, addr_range: str | None = None) -> tuple[Any, tuple[str, ...
         if _is_list(facts.get("irqs", []))
         else facts["irqs"]
     )
-    for key in ("files", "units", "tools"):
+    for key in ("files", "units", "tools", "pcie_errors"):
         if _is_list(facts.get(key, [])):
             masked[key] = []
+    if isinstance(facts.get("network"), dict):
+        del masked["network"]
+    if isinstance(facts.get("software"), dict):
+        masked["software"] = {
+            key: value for key, value in facts["software"].items() if key not in _OF_THE_MOMENT
+        }
     return masked, tuple(tokens.values)
 
 

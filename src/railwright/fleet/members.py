@@ -20,7 +20,10 @@ from .shapes import Shape, View, view_of
 
 @dataclass(frozen=True)
 class Asked:
-    """One node as it comes: facts as JSON, what the inventory asks, and why it must be left alone now, if it must."""
+    """One node as it comes: facts as JSON, what the inventory asks, and why it must be left alone now, if it must.
+
+    An InputError in place of the facts says why they cannot be read.
+    """
 
     name: str
     facts: Any
@@ -59,6 +62,9 @@ class Members:
         for node in nodes:
             if node.name in self.nodes or node.name in self.unusable:
                 raise InputError(node.name, "stands twice in the fleet", "give each node once")
+            if isinstance(node.facts, InputError):
+                self.unusable[node.name] = node.facts
+                continue
             asked = self.forms.policy_digest(node.policy)
             try:
                 member = self.forms.add(node.name, node.facts, node.policy.nccl.addr_range)

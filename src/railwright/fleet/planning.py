@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from railwright.node.model import Facts, Finding, InputError, Policy
 
-from . import rails
+from . import rail_network, rails
 from .cabling import Directory, Wiring, check_node, wire
 from .form import Forms, Member
 from .members import Asked, Entry, Members, places_of, reference_of
@@ -113,6 +113,12 @@ def plan_fleet(
         *twin_findings(members),
         *wiring.findings,
         *plan.findings,
+        *rail_network.findings(
+            rail_network.RailsOf(
+                name, result.members[name], rails.rail_ports(fleet.facts(name), planned.part)
+            )
+            for name, planned in result.nodes.items()
+        ),
     )
     result.record = _recorded(fleet, result, seats, parts)
     return result

@@ -6,7 +6,8 @@
    "gpus": as in the plan, "rails": [{"rail", "nic", "pci", "more"}],
    "achieved_gbytes", "credible_gbytes": GB/s (10^9 bytes) or null, "certificate": as in the plan or null,
    "findings": of plan and check, "checks": of the node, "changed": null when the node was not tuned in this run,
-   "slices": {name: {"stage", "because", "changed", "items"}}}},
+   "failures": [{"where", "why", "remedy"}] of items that could not be set, "reboot_needed": items that the next boot
+   puts in force, both null when the node was not tuned, "slices": {name: {"stage", "because", "changed", "items"}}}},
  "rails": {rail: {node: {"nic", "pci", "more": further ports, "odd", "renamed"}}}, "totals": counts,
  "fabric": {"ok", "reason", "open", "seen"}, absent when nobody linted the lossless contract}
 
@@ -99,6 +100,8 @@ def _node(node: Node, verdict: Verdict) -> dict[str, Any]:
         "findings": to_json(verdict.findings),
         "checks": to_json(own_checks(node)),
         "changed": node.changes.changed if node.changes is not None else None,
+        "failures": to_json(node.changes.failures) if node.changes is not None else None,
+        "reboot_needed": list(node.changes.reboot_needed) if node.changes is not None else None,
         "slices": _slices(node),
     }
 
@@ -156,6 +159,9 @@ def _totals(
         "odd_stops": sum(stop.odd for row in table.values() for stop in row.values()),
         "renamed_stops": sum(stop.renamed for row in table.values() for stop in row.values()),
         "changed": sum(node.changes is not None and node.changes.changed for node in nodes),
+        "owing_a_reboot": sum(
+            node.changes is not None and bool(node.changes.reboot_needed) for node in nodes
+        ),
         "findings": {
             **{severity: sum(finding.severity == severity for finding in is_open) for severity in SEVERITIES},
             "accepted": len(findings) - len(is_open),

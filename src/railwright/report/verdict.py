@@ -6,7 +6,7 @@ check ran: what nobody looked at is not good. A play that ended without a failed
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from railwright.node.model import Finding, Plan
@@ -40,7 +40,7 @@ def judge(node: Node) -> Verdict:
     own = node.checked.checks if node.checked is not None else ()
     conditions = _conditions(node, status, findings, own)
     ok = all(check.ok or check.skipped for check in (*conditions, *own))
-    faultless = status == PLANNED and not open_errors(findings) and not failed(own)
+    faultless = status == PLANNED and not open_errors(findings) and not failed((*own, *_unset(node)))
     return Verdict(status, ok, _summary(node, status, findings, own), findings, conditions, faultless)
 
 
@@ -102,7 +102,14 @@ def _conditions(
             False,
         ),
         Check("checked", ran > 0, f"{count(ran, 'check')} ran", False),
+        *_unset(node),
     )
+
+
+def _unset(node: Node) -> Iterator[Check]:
+    """Items that the writer could not set, each as a failed check; nothing for a node that was not tuned."""
+    for failure in node.changes.failures if node.changes is not None else ():
+        yield Check("written", False, f"{failure.where}: {failure.why}", False)
 
 
 def _summary(node: Node, status: str, findings: tuple[Finding, ...], own: tuple[Check, ...]) -> str:
@@ -119,10 +126,14 @@ def _summary(node: Node, status: str, findings: tuple[Finding, ...], own: tuple[
         trouble.append(count(len(errors), "open error"))
     if bad := failed(own):
         trouble.append(count(len(bad), "failed check"))
+    if unset := list(_unset(node)):
+        trouble.append(f"{count(len(unset), 'item')} that could not be set")
     if len(skipped(own)) == len(own):
         trouble.append("nothing was checked")
     if warnings := sum(finding.severity == "warning" and finding.accepted is None for finding in findings):
         trouble.append(count(warnings, "warning"))
+    if waiting := len(node.changes.reboot_needed if node.changes is not None else ()):
+        trouble.append(f"{count(waiting, 'item')} in force after the next boot")
     return f"{_shape(node.plan)}; {', '.join(trouble) or 'nothing is wrong'}."
 
 
