@@ -43,6 +43,9 @@ def test_the_registers_of_an_a100_are_read() -> None:
         relaxed_ordering=True,
         acs=Acs((), ()),
         vpd=False,
+        extended_tags=True,
+        ten_bit_tags=False,
+        ten_bit_capable=False,
     )
 
 

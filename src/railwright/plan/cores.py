@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ..node.model import Core, CorePolicy, Facts, Finding, Gpu, format_cpulist, parse_cpulist
+from ..node.model import Core, CorePolicy, Facts, Finding, Gpu, Nic, format_cpulist, parse_cpulist
 from .cards import Card
 
 
 @dataclass(frozen=True)
 class Cores:
     """Cpulists: rank by GPU name; by port name irq (whole cores), vectors (one thread of each, where its data vectors
-    go) and control (where its other vectors go). None where unknown.
+    go) and control (where its other vectors go). None where unknown. house: what stays with the system, by NUMA node.
     """
 
     rank: Mapping[str, Optional[str]]
@@ -29,6 +29,21 @@ class Cores:
     housekeeping: Optional[str]
     because: Mapping[str, str]
     findings: tuple[Finding, ...] = ()
+    house: Mapping[int, str] = field(default_factory=dict)
+
+    def of_function(
+        self, nic: Nic, address: Optional[str], facts: Facts
+    ) -> tuple[Optional[str], Optional[str]]:
+        """CPUs for the data and the other vectors of one PCI function of a port.
+
+        A port that two functions serve has one on each socket: the second one's vectors go to the system's cores of its
+        own node, since the port's cores are the first one's.
+        """
+        if address == nic.address or address is None:
+            return self.vectors.get(nic.name), self.control.get(nic.name)
+        numa = next((device.numa for device in facts.pci if device.address == address), None)
+        own = None if numa is None else self.house.get(numa)
+        return (own, own) if own else (self.vectors.get(nic.name), self.control.get(nic.name))
 
 
 # A NUMA node by number; None is the only group of a machine without NUMA nodes.
@@ -210,6 +225,11 @@ class _Allotment:
             _cpulist(house),
             self._because,
             tuple(self._findings),
+            {
+                node: _cpulist(pool.house)
+                for node, pool in self._pools.items()
+                if node is not None and pool.house
+            },
         )
 
     def _home(self, numa: Optional[int]) -> _Node:

@@ -13,6 +13,8 @@ DEFAULTS = {
     "MAX_ACC_OUT_READ": "0", "NUM_OF_VFS": "8", "PCI_WR_ORDERING": "per_mkey(0)", "ROCE_CC_PRIO_MASK_P1": "255",
     "SRIOV_EN": "False(0)",
 }  # fmt: skip
+# Shown and taken only once the switch for them is in force.
+HIDDEN = ("MAX_ACC_OUT_READ", "PCI_WR_ORDERING")
 WORDS = {
     "False(0)": ("False(0)", "True(1)"),
     "ETH(2)": ("", "IB(1)", "ETH(2)"),
@@ -37,6 +39,12 @@ def load(device: str) -> dict[str, Any]:
     return kept
 
 
+def shown(kept: dict[str, Any]) -> list[str]:
+    """What the card shows."""
+    advanced = kept["current"].get("ADVANCED_PCI_SETTINGS") == "True(1)"
+    return [name for name in sorted(DEFAULTS) if advanced or name not in HIDDEN]
+
+
 def worded(name: str, value: str) -> str:
     words = WORDS.get(DEFAULTS[name])
     if words is None:
@@ -53,7 +61,7 @@ def worded(name: str, value: str) -> str:
 def query(address: str, kept: dict[str, Any], names: list[str]) -> None:
     print(f"\nDevice #1:\n----------\n\nDevice type:    ConnectX7\nDevice:         {address}\n")
     print(f"Configurations:{'':<41}Default         Current         Next Boot")
-    for name in names or sorted(DEFAULTS):
+    for name in names or shown(kept):
         values = [DEFAULTS[name], *(kept[when].get(name, DEFAULTS[name]) for when in ("current", "next"))]
         mark = "*" if values[1] != values[2] else " "
         print(f"{mark}       {name:<40}        {values[0]:<16}{values[1]:<16}{values[2]:<16}")
@@ -78,11 +86,11 @@ def main(argv: list[str]) -> int:
         return 3
     kept = load(address)
     verb, names = (rest[0], rest[1:]) if rest else ("query", [])
-    unknown = [name.partition("=")[0] for name in names if name.partition("=")[0] not in DEFAULTS]
+    unknown = [name.partition("=")[0] for name in names if name.partition("=")[0] not in shown(kept)]
     if unknown:
         print(f"-E- The Device doesn't support {unknown[0]} parameter")
         return 3
-    if verb == "query":
+    if verb in ("q", "query"):
         query(address, kept, names)
         return 0
     if verb not in ("set", "reset"):

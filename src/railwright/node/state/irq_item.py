@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from ..model import InputError, format_cpulist, normalise_address, parse_cpulist
 from .fields import Fields, expected
-from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
+from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .kernel_items import inside, read_value, write_value
 from .outcome import Refused
 
@@ -27,6 +27,7 @@ _CONTROL_WORDS = frozenset(
 # After the counts of the CPUs: the controller's name, the number there ("524288-edge"; on Arm "524288 Edge"), then
 # the actions: Linux kernel/irq/proc.c, show_interrupts().
 _ACTIONS = re.compile(r"(?:^|\s)\d+(?:-\w+|\s+(?:Edge|Level)\b)\s*(.*)", re.ASCII | re.DOTALL)
+_WAITING = "queues change in this run, and with them the interrupts: placed after that"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class IrqAffinityItem(Item):
     """
 
     kind = "irq_affinity"
-    turn = 3
+    turn = 30
+    follows_queues = True
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
@@ -72,7 +74,8 @@ class IrqAffinityItem(Item):
         wanted = self._wanted(vectors)
         named = {*wanted, *kept.cells}
         cells = {str(vector.irq): vector.asked for vector in vectors if str(vector.irq) in named}
-        return Reading(cells, note="; ".join(self._notes(vectors, wanted)), detail=vectors)
+        note = _WAITING if world.requeued else "; ".join(self._notes(vectors, wanted))
+        return Reading(cells, note=note, detail=vectors)
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         if reading.detail is None:
@@ -80,6 +83,9 @@ class IrqAffinityItem(Item):
                 f"the node has no PCI function {self.device}", "see what has become of the card: lspci -D"
             )
         return self._wanted(reading.detail)
+
+    def goal(self, reading: Reading, kept: Kept) -> Goal:
+        return Goal({}) if reading.note == _WAITING else super().goal(reading, kept)
 
     def same(self, now: Value, value: Value) -> bool:
         return parse_cpulist(now, self.id) == parse_cpulist(value, self.id)
