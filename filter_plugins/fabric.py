@@ -11,7 +11,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from railwright import border, fabric
-from railwright.node.model import Facts, InputError, to_json
+from railwright.fleet import steps
+from railwright.node.model import InputError
 
 Json = dict[str, Any]
 
@@ -32,14 +33,13 @@ def fabric_fragments(contract: Json) -> Json:
     return {"files": files, "refused": refused}
 
 
-def fabric_ports(facts: Json) -> Json:
-    """The part of a node's facts that a lint of the fabric reads: its ports, with what tools say of them."""
-    ports: Json = to_json(fabric.ports_only(Facts.read(facts)))
-    return {key: ports[key] for key in ("schema", "witnesses", "nics", "tools")}
+def lossless_policy(contract: Json, host: str) -> Json:
+    """A lossless contract as `policy.lossless` of one host: its classes, and the cables of the host's ports."""
+    return fabric.host_policy(fabric.Contract.read(contract), host)
 
 
 class FilterModule:
     """Ansible looks for this name."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return border.filters((fabric_fragments, fabric_ports))
+        return border.filters((fabric_fragments, lossless_policy, steps.fabric_ports))

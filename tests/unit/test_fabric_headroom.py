@@ -8,7 +8,6 @@ from railwright.fabric.headroom import (
     Profile,
     bound,
     host_nic,
-    host_reserve,
     occupancy,
     switch,
     xoff_point,
@@ -16,6 +15,7 @@ from railwright.fabric.headroom import (
 from railwright.fabric.links import headroom_findings, links, pool_sum
 from railwright.fabric.platforms import PLATFORMS
 from railwright.fabric.quanta import QUANTA, response_bytes
+from railwright.plan.buffers import host_reserve
 from tests.unit.fabric_samples import contract, contract_data
 
 # kB for MTU 9216 on both sides, v = 1.98e8 m/s, worked out from the formula with a calculator.

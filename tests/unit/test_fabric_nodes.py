@@ -13,7 +13,7 @@ import yaml
 from railwright.cli import main
 from railwright.fabric import Contract, Found, document, host_states, lint, ports_only, read_hosts, read_pause
 from railwright.node.check import is_open
-from railwright.node.discover.tools import DCB, port_tools
+from railwright.node.discover.tools import DCB, DCB_OF_HOST, port_tools
 from railwright.node.model import Facts, Finding, InputError, Nic, Tool, to_json
 from railwright.report.fabric import read_fabric
 from tests.unit.fabric_samples import contract, contract_data
@@ -209,7 +209,11 @@ def test_half_an_answer_on_pause_is_none() -> None:
 
 def test_what_is_kept_of_a_node_are_its_ports_alone_and_they_are_facts() -> None:
     kept = ports_only(facts(RAIL))
-    assert [tool.name for tool in kept.tools] == ["lldpcli", *(f"dcb-{part}-rail0" for part in DCB), PAUSE_OF]
+    assert [tool.name for tool in kept.tools] == [
+        "lldpcli",
+        *(f"dcb-{part}-rail0" for part in (*DCB, *DCB_OF_HOST)),
+        PAUSE_OF,
+    ]
     assert Facts.read(to_json(kept)) == kept
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from railwright.fabric.probe import Probe, counters, dscp_probe
+from railwright.fabric.probe import SENT, Probe, counters, dscp_probe
 from railwright.node.model import InputError
 from tests.unit.fabric_samples import contract
 
@@ -74,3 +74,16 @@ def test_bad_input_says_what_was_expected() -> None:
         dscp_probe(contract("sonic"), 10, {}, {}, "x")
     with pytest.raises(InputError, match="holds no counter rx_prioN_packets"):
         counters("no stats available", "x")
+
+
+def test_the_sender_s_own_counters_tell_whether_what_leaves_is_marked() -> None:
+    before = counters(
+        "     tx_prio0_packets: 10\n     tx_prio3_packets: 5\n     rx_prio3_packets: 1\n", "x", SENT
+    )
+    assert before == {"tx_prio0_packets": 10, "tx_prio3_packets": 5}
+    marked = {"tx_prio0_packets": 12, "tx_prio3_packets": 5005}
+    assert dscp_probe(contract("sonic"), 26, before, marked, "gpu01 rail0", SENT).finding is None
+    lossy = {"tx_prio0_packets": 5010, "tx_prio3_packets": 5}
+    told = dscp_probe(contract("sonic"), 26, before, lossy, "gpu01 rail0", SENT).finding
+    assert told is not None
+    assert told.why.startswith("of 5000 packets with DSCP 26 0.0% left in priority 3, most in 0: the program")

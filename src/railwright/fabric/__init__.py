@@ -8,6 +8,7 @@ from .hosts import Dcb, Heard, read_dcb, read_lldp, read_pause
 from .inventory import Found, read_inventory
 from .lint import Lint, document, ecn_rows, lint, read_files
 from .nodes import host_states, ports_only
+from .policy import host_policy
 from .render import Fragment, render
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "agree",
     "document",
     "ecn_rows",
+    "host_policy",
     "host_states",
     "lint",
     "ports_only",

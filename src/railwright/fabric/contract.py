@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from railwright.node.model import InputError, from_json
+from railwright.node.model import InputError, TrafficClass, from_json
+from railwright.node.model.lossless import check_classes, default_classes, named, shares, within
 
 from .platforms import PLATFORMS
 from .quanta import QUANTA
@@ -26,24 +27,7 @@ PORT_NAMES = {
     "h3c": (r"[A-Za-z]{1,30}-?[A-Za-z]{0,30}\d{1,3}(?:/\d{1,3}){2}(?::\d)?", "FourHundredGigE1/0/1"),
     "huawei": (r"\d{2,3}GE\d{1,3}(?:/\d{1,3}){2}", "400GE1/0/1"),
 }
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}", re.ASCII)
 _MOST_PORTS = 2048
-
-
-@dataclass(frozen=True)
-class TrafficClass:
-    """One class of traffic.
-
-    dscp: the code points that select it. prio: its 802.1p priority on the host and its traffic class on the switch.
-    lossless: PFC protects it. strict: its queue is served before all others. bandwidth_percent: its share of the rest;
-    None leaves it to the renderer's default.
-    """
-
-    dscp: tuple[int, ...]
-    prio: int
-    lossless: bool = False
-    strict: bool = False
-    bandwidth_percent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -116,19 +100,12 @@ ECN_START = {
 }
 
 
-def _default_classes() -> dict[str, TrafficClass]:
-    return {
-        "roce": TrafficClass((26,), 3, lossless=True, bandwidth_percent=50),
-        "cnp": TrafficClass((48,), 6, strict=True),
-    }
-
-
 @dataclass(frozen=True)
 class Contract:
     """The whole contract. ecn: by speed in Gb/s, as text. default_prio: everything that no class selects."""
 
     switches: dict[str, Switch]
-    classes: dict[str, TrafficClass] = field(default_factory=_default_classes)
+    classes: dict[str, TrafficClass] = field(default_factory=default_classes)
     default_prio: int = 0
     host_mtu: int = 9000
     switch_mtu: int = 9216
@@ -145,7 +122,7 @@ class Contract:
         contract = from_json(cls, _with_text_keys(data), where)
         if not contract.switches:
             raise InputError(f"{where}.switches", "is empty", "name the leaf switches with their ports")
-        _check_classes(contract, where)
+        check_classes(contract.classes, contract.default_prio, where)
         _check_numbers(contract, where)
         for name, switch in contract.switches.items():
             _check_switch(contract, name, switch, f"{where}.switches.{name}")
@@ -168,11 +145,7 @@ class Contract:
 
         Classes that state none have equal parts with everything else.
         """
-        weighted = [one for one in self.classes.values() if not one.strict]
-        left = 100 - sum(one.bandwidth_percent or 0 for one in weighted)
-        part = left // (1 + sum(one.bandwidth_percent is None for one in weighted))
-        made = {one.prio: one.bandwidth_percent or part for one in weighted}
-        return made | {self.default_prio: 100 - sum(made.values())}
+        return shares(self.classes, self.default_prio)
 
     def speed(self, port: Port) -> int:
         """Gb/s of a port; read() has made sure that there is one."""
@@ -197,65 +170,9 @@ def _with_text_keys(data: Any) -> Any:
     return [_with_text_keys(value) for value in data] if isinstance(data, list) else data
 
 
-def _check_classes(contract: Contract, where: str) -> None:
-    owner: dict[int, str] = {}
-    prios: dict[int, str] = {}
-    for name, one in contract.classes.items():
-        place = f"{where}.classes.{name}"
-        _named(name, place)
-        _within(one.prio, 0, 7, f"{place}.prio")
-        if one.lossless and one.strict:
-            raise InputError(
-                place,
-                "is lossless and strict: data would starve everything else, and NX-OS marks no ECN in a strict queue",
-                "make RoCE's data lossless and its congestion notifications strict",
-            )
-        if not one.dscp:
-            raise InputError(f"{place}.dscp", "is empty", "name the code points that select this class")
-        for point in one.dscp:
-            _within(point, 0, 63, f"{place}.dscp")
-            if owner.setdefault(point, name) != name:
-                raise InputError(
-                    f"{place}.dscp", f"{point} selects {owner[point]} too", "give each code point one class"
-                )
-        if len(set(one.dscp)) != len(one.dscp):
-            raise InputError(f"{place}.dscp", "names a code point twice", "name each once")
-        if prios.setdefault(one.prio, name) != name:
-            raise InputError(
-                f"{place}.prio",
-                f"{one.prio} is the priority of {prios[one.prio]} too",
-                "give each class its own priority",
-            )
-        if one.bandwidth_percent is not None:
-            _within(one.bandwidth_percent, 1, 100, f"{place}.bandwidth_percent")
-            if one.strict:
-                raise InputError(
-                    f"{place}.bandwidth_percent",
-                    "a strict class has no share",
-                    "leave bandwidth_percent out, or strict",
-                )
-    if not contract.lossless:
-        raise InputError(f"{where}.classes", "no class is lossless", "set lossless: true on the RoCE class")
-    total = sum(one.bandwidth_percent or 0 for one in contract.classes.values())
-    others = 1 + sum(one.bandwidth_percent is None and not one.strict for one in contract.classes.values())
-    if total > 100 - others:
-        raise InputError(
-            f"{where}.classes",
-            f"the shares sum to {total} %",
-            f"leave at least {others} % to everything else and to classes that state none",
-        )
-    _within(contract.default_prio, 0, 7, f"{where}.default_prio")
-    if contract.default_prio in prios:
-        raise InputError(
-            f"{where}.default_prio",
-            f"{contract.default_prio} is the priority of the class {prios[contract.default_prio]}",
-            "everything else needs a priority of its own",
-        )
-
-
 def _check_numbers(contract: Contract, where: str) -> None:
-    _within(contract.host_mtu, 1500, 9702, f"{where}.host_mtu")
-    _within(contract.switch_mtu, 1500, 9730, f"{where}.switch_mtu")
+    within(contract.host_mtu, 1500, 9702, f"{where}.host_mtu")
+    within(contract.switch_mtu, 1500, 9730, f"{where}.switch_mtu")
     _speed(contract.speed_gbps, f"{where}.speed_gbps")
     _cable(contract.cable_m, f"{where}.cable_m")
     for speed, ecn in contract.ecn.items():
@@ -263,8 +180,8 @@ def _check_numbers(contract: Contract, where: str) -> None:
         # "0400" would be a key that no port asks for.
         if speed not in map(str, QUANTA):
             raise InputError(place, "is no speed", f"one of {', '.join(map(str, QUANTA))} (Gb/s)")
-        _within(ecn.min_bytes, 1, 2**32, f"{place}.min_bytes")
-        _within(ecn.probability_percent, 1, 100, f"{place}.probability_percent")
+        within(ecn.min_bytes, 1, 2**32, f"{place}.min_bytes")
+        within(ecn.probability_percent, 1, 100, f"{place}.probability_percent")
         if ecn.max_bytes <= ecn.min_bytes or ecn.max_bytes > 2**32:
             raise InputError(
                 f"{place}.max_bytes",
@@ -273,15 +190,15 @@ def _check_numbers(contract: Contract, where: str) -> None:
             )
     dog = contract.watchdog
     # The ranges of SONiC's model of PFC_WD (sonic-pfcwd.yang).
-    _within(dog.detection_ms, 100, 5000, f"{where}.watchdog.detection_ms")
-    _within(dog.restoration_ms, 100, 60_000, f"{where}.watchdog.restoration_ms")
+    within(dog.detection_ms, 100, 5000, f"{where}.watchdog.detection_ms")
+    within(dog.restoration_ms, 100, 60_000, f"{where}.watchdog.restoration_ms")
     for code, reason in contract.accept.items():
         if not reason.strip():
             raise InputError(f"{where}.accept.{code}", "is empty", "say why this finding is borne")
 
 
 def _check_switch(contract: Contract, name: str, switch: Switch, where: str) -> None:
-    _named(name, where)
+    named(name, where)
     if switch.os not in SYSTEMS:
         raise InputError(f"{where}.os", f"unknown system {switch.os!r}", f"one of {', '.join(SYSTEMS)}")
     if switch.platform is not None and switch.platform not in PLATFORMS:
@@ -295,8 +212,8 @@ def _check_switch(contract: Contract, name: str, switch: Switch, where: str) -> 
     for key in ("headroom_pool_bytes", "pfc_xoff_bytes"):
         value = getattr(switch, key)
         if value is not None:
-            _within(value, 1, 2**40, f"{where}.{key}")
-    _within(switch.fan_in, 1, 1024, f"{where}.fan_in")
+            within(value, 1, 2**40, f"{where}.{key}")
+    within(switch.fan_in, 1, 1024, f"{where}.fan_in")
     if switch.lanes is not None and switch.lanes not in {1, 2, 4, 8}:
         raise InputError(f"{where}.lanes", f"found {switch.lanes}", "1, 2, 4 or 8")
     if not 1 <= len(switch.ports) <= _MOST_PORTS:
@@ -308,8 +225,8 @@ def _check_switch(contract: Contract, name: str, switch: Switch, where: str) -> 
         place = f"{where}.ports.{port}"
         if not re.fullmatch(pattern, port, re.ASCII):
             raise InputError(place, f"is no port of {switch.os}", f"expected a name like {example}")
-        _named(plug.host, f"{place}.host")
-        _named(plug.nic, f"{place}.nic")
+        named(plug.host, f"{place}.host")
+        named(plug.nic, f"{place}.nic")
         _speed(plug.speed_gbps, f"{place}.speed_gbps")
         _cable(plug.cable_m, f"{place}.cable_m")
         for key, value in (("speed_gbps", contract.speed(plug)), ("cable_m", contract.cable(plug))):
@@ -348,16 +265,6 @@ def _check_plugs(contract: Contract, where: str) -> None:
                     f"{plug.host} {plug.nic} is plugged into {other} too",
                     "a NIC port has one cable",
                 )
-
-
-def _named(text: str, where: str) -> None:
-    if not _NAME.fullmatch(text):
-        raise InputError(where, f"{text!r} is no name", "letters, digits and _ . : - only, at most 64")
-
-
-def _within(number: int, low: int, high: int, where: str) -> None:
-    if not low <= number <= high:
-        raise InputError(where, f"found {number}", f"expected {low} to {high}")
 
 
 def _speed(speed: int | None, where: str) -> None:

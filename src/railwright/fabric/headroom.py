@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from railwright.plan.buffers import MAX_FRAME, least_buffer
+
 from .platforms import Asic
 from .quanta import response_bytes
 
 # m/s on the cable (sonic-swss cfgmgr/buffer_headroom_mellanox.lua: speed_of_light).
 VELOCITY = 198_000_000
 PFC_FRAME = 64
-# mlx5 reserves for at least this rate and this frame (torvalds/linux mlx5/core/en/port_buffer.c, .h).
-_LEAST_GBPS = 40
-_MAX_FRAME = 9216
 _KIB = 1024
 
 
@@ -106,20 +105,10 @@ def switch_number(speed_gbps: int, cable_m: float, asic: Asic, port_mtu: int, la
     )
 
 
-def host_reserve(speed_gbps: int, cable_m: int, mtu: int) -> int:
-    """Bytes that mlx5 keeps free above its Xoff point, with the driver's integer division.
-
-    cable_m: whole metres, 7 when nobody said. mtu: of the netdev (torvalds/linux mlx5/core/en/port_buffer.c,
-    calculate_xoff).
-    """
-    speed_mbps = max(speed_gbps, _LEAST_GBPS) * 1000
-    return (301 + 216 * cable_m // 100) * speed_mbps // 1000 + 272 * mtu // 100
-
-
-def host_nic(speed_gbps: int, cable_m: int, mtu: int, max_mtu: int = _MAX_FRAME, cell: int = 128) -> Number:
+def host_nic(speed_gbps: int, cable_m: int, mtu: int, max_mtu: int = MAX_FRAME, cell: int = 128) -> Number:
     """The least lossless buffer of an mlx5 port, bytes; max_mtu: of the netdev; cell: of the NIC's buffer."""
     return Number(
-        host_reserve(speed_gbps, cable_m, mtu) + max(_MAX_FRAME, max_mtu) + cell,
+        least_buffer(speed_gbps, cable_m, mtu, max_mtu, cell),
         "F3: (301 + 2.16 L) R + 2.72 MTU + max(9216, largest MTU) + one cell",
         "torvalds/linux mlx5/core/en/port_buffer.c",
         "A",

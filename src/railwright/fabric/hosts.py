@@ -5,13 +5,12 @@ Nothing here runs a command: the texts come from whoever read the node. A part t
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from railwright.node.model import InputError
+from railwright.node.qos import dcb
 
 from .points import number
 
@@ -21,8 +20,6 @@ _PFC, _APPLICATION = 11, 12
 # Selectors of the application TLV: UDP or TCP port of either, UDP, and DSCP.
 _UDP, _EITHER, _DSCP = 3, 4, 5
 ROCE_PORT = 4791
-# What is asked for; "RX negotiated" is another line.
-_PAUSE = re.compile(r"^(RX|TX):[ \t]+(on|off)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,21 @@ def read_dcb(parts: Mapping[str, Any], where: str) -> Dcb:
     Each is text or the JSON value. Raises InputError with the place.
     """
     values = {
-        name: _one(parts[name], f"{where}: dcb {name}")
+        name: dcb.one_device(parts[name], f"{where}: dcb {name}")
         for name in ("pfc", "app", "ets", "dcbx")
         if name in parts
     }
     pfc, app, ets, dcbx = (values.get(name) for name in ("pfc", "app", "ets", "dcbx"))
+    said = {name: f"{where}: dcb {name}" for name in values}
+    words = None if ets is None or "tc_tsa" not in ets else dcb.algorithms(ets, said["ets"])
     return Dcb(
-        None if pfc is None else _flags(pfc, "prio_pfc", f"{where}: dcb pfc"),
-        None
-        if pfc is None or "delay" not in pfc
-        else number(pfc["delay"], 0, 2**32, f"{where}: dcb pfc", "delay"),
-        None if app is None else _pairs(app.get("dscp_prio", []), f"{where}: dcb app"),
-        None if ets is None or "prio_tc" not in ets else _eight(ets["prio_tc"], f"{where}: dcb ets"),
-        None if ets is None or "tc_tsa" not in ets else _strict(ets["tc_tsa"], f"{where}: dcb ets"),
-        None if dcbx is None else _is_host(dcbx),
-        None if ets is None or not {"tc_tsa", "tc_bw"} <= set(ets) else _shares(ets, f"{where}: dcb ets"),
+        None if pfc is None else frozenset(dcb.pfc(pfc, said["pfc"])),
+        None if pfc is None else dcb.delay(pfc, said["pfc"]),
+        None if app is None else dcb.dscp_prio(app, said["app"]),
+        None if ets is None or "prio_tc" not in ets else dcb.prio_tc(ets, said["ets"]),
+        None if words is None else frozenset(n for n, word in enumerate(words) if word == "strict"),
+        None if dcbx is None else dcbx.get("host") is True,
+        None if ets is None or words is None or "tc_bw" not in ets else _shares(words, ets, said["ets"]),
     )
 
 
@@ -84,7 +81,7 @@ def read_lldp(text: Any, netdev: str, where: str) -> Heard | None:
 
     Raises InputError with the place.
     """
-    data = _json(text, where)
+    data = dcb.json_value(text, where)
     lldp = _first(data.get("lldp")) if isinstance(data, dict) else None
     if not isinstance(lldp, dict):
         raise InputError(where, "holds no LLDP neighbours", "give `lldpcli -f json show neighbors details`")
@@ -110,10 +107,7 @@ def read_lldp(text: Any, netdev: str, where: str) -> Heard | None:
 
 def read_pause(text: str, where: str) -> bool:
     """Whether 802.3x pause is on in either direction, from `ethtool -a IF`. Raises InputError with the place."""
-    ways = dict(_PAUSE.findall(text))
-    if set(ways) != {"RX", "TX"}:
-        raise InputError(where, f"found {text[:60]!r}", "expected RX and TX, each on or off")
-    return "on" in ways.values()
+    return any(dcb.pause(text, where))
 
 
 def _first(value: Any) -> Any:
@@ -189,65 +183,6 @@ def _applications(data: bytes) -> tuple[int | None, dict[int, int] | None]:
     return roce, points or None
 
 
-def _json(text: Any, where: str) -> Any:
-    if not isinstance(text, str):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(where, f"is not JSON: {str(error)[:120]}") from error
-
-
-def _one(text: Any, where: str) -> Mapping[str, Any]:
-    """The object of one device; dcb prints it alone or in a list."""
-    data = _json(text, where)
-    if isinstance(data, list) and len(data) == 1:
-        data = data[0]
-    if not isinstance(data, dict):
-        raise InputError(where, f"found {type(data).__name__}", "give `dcb -j ... show dev IF` of one device")
-    return data
-
-
-def _flags(data: Mapping[str, Any], key: str, where: str) -> frozenset[int]:
-    flags = data.get(key)
-    if not isinstance(flags, list) or len(flags) != 8 or not all(isinstance(flag, bool) for flag in flags):
-        raise InputError(f"{where}.{key}", f"found {str(flags)[:60]}", "expected eight of true and false")
-    return frozenset(n for n, flag in enumerate(flags) if flag)
-
-
-def _pairs(rows: Any, where: str) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for row in rows if isinstance(rows, list) else [rows]:
-        # iproute2 6.5 and later print a blank third item into each pair of the JSON.
-        blank = isinstance(row, list) and len(row) == 3 and isinstance(row[2], str) and not row[2].strip()
-        if not isinstance(row, list) or (len(row) != 2 and not blank):
-            raise InputError(f"{where}.dscp_prio", f"found {str(row)[:60]}", "expected pairs like [26, 3]")
-        point = number(row[0], 0, 63, f"{where}.dscp_prio", "a DSCP")
-        # With several entries for a code point the kernel takes the highest priority.
-        found[point] = max(number(row[1], 0, 7, f"{where}.dscp_prio", "a priority"), found.get(point, 0))
-    return found
-
-
-def _eight(row: Any, where: str) -> tuple[int, ...]:
-    if not isinstance(row, list) or len(row) != 8:
-        raise InputError(f"{where}.prio_tc", f"found {str(row)[:60]}", "expected eight classes")
-    return tuple(number(value, 0, 7, f"{where}.prio_tc", "a class") for value in row)
-
-
-def _strict(row: Any, where: str) -> frozenset[int]:
-    if not isinstance(row, list) or len(row) != 8:
-        raise InputError(f"{where}.tc_tsa", f"found {str(row)[:60]}", "expected eight words")
-    return frozenset(n for n, word in enumerate(row) if word == "strict")
-
-
-def _shares(ets: Mapping[str, Any], where: str) -> dict[int, int]:
+def _shares(words: tuple[str, ...], ets: Mapping[str, Any], where: str) -> dict[int, int]:
     """Shares of the classes that have one: for strict ones and the vendor's mlx5 prints 100."""
-    words, row = ets["tc_tsa"], ets["tc_bw"]
-    if not isinstance(row, list) or len(row) != 8:
-        raise InputError(f"{where}.tc_bw", f"found {str(row)[:60]}", "expected eight shares")
-    shares = [number(value, 0, 100, f"{where}.tc_bw", "a share") for value in row]
-    return {n: share for n, share in enumerate(shares) if words[n] == "ets"}
-
-
-def _is_host(data: Mapping[str, Any]) -> bool:
-    return data.get("host") is True
+    return {n: share for n, share in enumerate(dcb.tc_bw(ets, where)) if words[n] == "ets"}

@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from railwright.captures.source import load
-from railwright.node.model import InputError
+from railwright.node.model import InputError, Policy
 
 from .contract import Contract
+from .policy import FILTER, host_policy
 
 VARIABLE = "fabric"
 _SUFFIXES = (".yml", ".yaml", ".json")
@@ -71,7 +72,8 @@ def read_inventory(path: Path) -> Found:
     _refuse_doubles(file, whole=where == str(file))
     contract = Contract.read(value, where)
     policies = [policy for file, data in seen for _, policy in _variables(file, data, "node_policy")]
-    return Found(contract, where, *_traffic_class(policies))
+    stated, policy_seen = _traffic_class(policies)
+    return Found(contract, where, _of_lossless(policies, contract) if stated is None else stated, policy_seen)
 
 
 def _files(path: Path) -> list[Path]:
@@ -177,6 +179,18 @@ def _refuse_doubles(file: Path, whole: bool) -> None:
                 if name is not None:
                     stated.add(name)
                 waiting.append((item, inside or name == VARIABLE))
+
+
+def _of_lossless(policies: list[Any], contract: Contract) -> int | None:
+    """What NCCL is told where the policy states lossless classes and no class of NCCL's own."""
+    for policy in policies:
+        lossless = policy.get("lossless") if isinstance(policy, dict) else None
+        if isinstance(lossless, str) and FILTER in lossless and VARIABLE in lossless:
+            lossless = host_policy(contract, "")
+        if isinstance(lossless, dict):
+            read = Policy.read({"lossless": lossless}, "node_policy").lossless
+            return None if read is None else read.tos
+    return None
 
 
 def _traffic_class(policies: list[Any]) -> tuple[int | None, bool]:

@@ -18,7 +18,7 @@ from railwright.node.discover.tools import (
     port_tools,
     silence,
 )
-from railwright.node.model import Facts, InputError, Nic, Tool
+from railwright.node.model import Facts, InputError, Nic, Qos, Tool
 
 from .contract import Contract
 from .hosts import read_dcb, read_lldp, read_pause
@@ -32,7 +32,7 @@ def ports_only(facts: Facts) -> Facts:
     """The part of a node's facts that is about its NICs' ports, with what the tools said of them."""
     names = {name for name, _ in port_tools(facts.nics)}
     asked = tuple(tool for tool in facts.tools if tool.name in names)
-    return Facts(facts.schema, facts.witnesses, nics=facts.nics, tools=asked)
+    return Facts(facts.schema, facts.witnesses, nics=facts.nics, tools=asked, qos=facts.qos)
 
 
 def host_states(contract: Contract, nodes: Iterable[tuple[str, Facts]]) -> dict[str, Any]:
@@ -52,7 +52,8 @@ def host_states(contract: Contract, nodes: Iterable[tuple[str, Facts]]) -> dict[
 def _ports(names: Sequence[str], facts: Facts) -> dict[str, Any]:
     tools = {tool.name: tool for tool in facts.tools}
     found = {name: _named(facts.nics, name) for name in names}
-    ports = {name: _missing(facts) if nic is None else _port(nic, tools) for name, nic in found.items()}
+    qos = {port.netdev: port for port in facts.qos}
+    ports = {name: _missing(facts) if nic is None else _port(nic, tools, qos) for name, nic in found.items()}
     known = [nic for nic in found.values() if nic is not None]
     fabric = fabric_netdevs(facts.nics)
     for nic in facts.nics:
@@ -79,7 +80,7 @@ def _unseen(why: str) -> dict[str, Any]:
     return {"unread": {"port": why}}
 
 
-def _port(nic: Nic, tools: Mapping[str, Tool]) -> dict[str, Any]:
+def _port(nic: Nic, tools: Mapping[str, Tool], qos: Mapping[str, Qos]) -> dict[str, Any]:
     if nic.netdev is None or nic.link_layer == "InfiniBand":
         what = "is an InfiniBand port" if nic.link_layer == "InfiniBand" else "has no netdev"
         return _unseen(f"{nic.name} {what}")
@@ -87,21 +88,43 @@ def _port(nic: Nic, tools: Mapping[str, Tool]) -> dict[str, Any]:
     said = {
         part: _said(tools.get(name), program, read) for part, (name, program, read) in _asked(netdev).items()
     }
+    known = qos.get(netdev, Qos(nic.address or "", netdev))
+    if known.backend == "mlnx_qos":
+        said.update({part: (value, None) for part, value in _of_mlnx_qos(known).items()})
+    cnp_dscp = known.congestion.get("np_cnp_dscp", nic.cnp_dscp)
     unread = {part: why for part, (_, why) in said.items() if why is not None}
     if nic.mtu is None:
         unread["mtu"] = f"/sys/class/net/{netdev}/mtu does not tell"
-    if nic.cnp_dscp is None:
-        unread["cnp_dscp"] = f"/sys/class/net/{netdev}/ecn is not there: its driver is not DOCA-OFED's"
+    if cnp_dscp is None:
+        unread["cnp_dscp"] = (
+            f"/sys/class/net/{netdev}/ecn is not there and debugfs does not tell: mstconfig does"
+        )
     kept = {part: value for part, (value, why) in said.items() if why is None}
     return {
         "netdev": netdev,
         "mtu": nic.mtu,
-        "cnp_dscp": nic.cnp_dscp,
+        "cnp_dscp": cnp_dscp,
         "pause": kept.get("pause"),
         "dcb": {part: kept[part] for part in DCB if part in kept} or None,
         "lldp": kept.get("lldp"),
         "unread": unread,
     }
+
+
+def _of_mlnx_qos(port: Qos) -> dict[str, object]:
+    """What mlnx_qos said of a port without dcb, in dcb's own form."""
+    pfc, ets, points, flags = port.pfc, port.ets, port.dscp_prio, port.dcbx
+    told: dict[str, object] = {}
+    if pfc is not None:
+        length = {} if port.cable_m is None else {"delay": port.cable_m}
+        told["pfc"] = {"prio_pfc": [prio in pfc for prio in range(8)], **length}
+    if points is not None:
+        told["app"] = {"dscp_prio": [[int(point), prio] for point, prio in points.items()]}
+    if ets is not None:
+        told["ets"] = {"prio_tc": list(ets.prio_tc), "tc_tsa": list(ets.tc_tsa), "tc_bw": list(ets.tc_bw)}
+    if flags is not None:
+        told["dcbx"] = dict.fromkeys(flags, True)
+    return told
 
 
 def _asked(netdev: str) -> dict[str, tuple[str, str, _Read]]:

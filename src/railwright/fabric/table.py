@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from railwright.node.model import TrafficClass
+
 from .agree import HostPort
-from .contract import Contract, TrafficClass
+from .contract import Contract
 from .state import PortState, SwitchState
 
 _Place = dict[str, Any]

@@ -10,6 +10,7 @@ from typing import Optional
 from ..node.model import Finding, Host, InputError, Nic, Policy, Setting
 from . import gid
 from .effects import of_kind
+from .lossless import traffic_class
 
 # src/transport/net_ib/common.h MAX_IB_DEVS.
 MAX_HCAS = 32
@@ -17,6 +18,8 @@ MAX_HCAS = 32
 _MAX_VALUE = 1023
 # NCCL_IB_HCA takes <hca>:<port>:<rail> since 2.30.7 (src/transport/net_ib/init.cc, commit 7ec092af).
 _RAILS_SINCE = (2, 30, 7)
+# GPU-initiated networking has a traffic class of its own (NCCL 2.30 src/transport/net_ib/gin.cc).
+_GIN_SINCE = (2, 30)
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _WHOLE = re.compile(r"\s*-?\d+\s*")
 _LEVEL_WORDS = "LOC, NVL, PIX, PXB, P2C, PXN, PHB, SYS"
@@ -94,8 +97,12 @@ def variables(
     interface = policy.nccl.socket_ifname or (fronts[0] if len(fronts) == 1 else None)
     if interface:
         result["NCCL_SOCKET_IFNAME"] = interface if interface[0] in "=^" else f"={interface}"
-    if policy.nccl.traffic_class is not None:
-        result["NCCL_IB_TC"] = str(policy.nccl.traffic_class)
+    marked = traffic_class(policy)
+    if marked is not None and (policy.nccl.traffic_class is not None or _over_ethernet(ports)):
+        result["NCCL_IB_TC"] = str(marked)
+        if version is None or version >= _GIN_SINCE:
+            # What a GPU sends by itself obeys no class of the driver's.
+            result["NCCL_GIN_IB_TC"] = str(marked)
     chosen, findings = gid.choose(policy, version, [port.nic for port in ports])
     result.update(chosen)
     if policy.network.fabric == "rail-only":
@@ -106,6 +113,11 @@ def variables(
     result.update(policy.nccl.env)
     written = {name: value for name, value in result.items() if value != ""}
     return written, [*findings, *_untold(ports, written, len(entries))]
+
+
+def _over_ethernet(ports: Sequence[RailPort]) -> bool:
+    """InfiniBand has no code points."""
+    return any(port.nic.link_layer == "Ethernet" for port in ports)
 
 
 def _entries(ports: Sequence[RailPort], version: Optional[tuple[int, ...]]) -> list[str]:

@@ -6,9 +6,9 @@ the host: the group is the switch's own.
 
 from __future__ import annotations
 
-from railwright.node.model import InputError
+from railwright.node.model import InputError, TrafficClass
 
-from ..contract import Contract, TrafficClass
+from ..contract import Contract
 from ..mend import LARGEST_MTU, strict_class
 
 LOAD = ("configure session railwright", "(paste {file})", "verify", "commit")
