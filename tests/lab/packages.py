@@ -56,15 +56,33 @@ def _unit(description: str, command: str) -> str:
     )
 
 
-def _driver(version: str) -> list[Package]:
-    """Driver, fabric manager and what must be of the driver's version to the last digit."""
+# What a boot does with the module that lies there: no lab node can load one, so its place below /sys tells of one.
+MODULE_UNIT = "nvidia-module-standin.service"
+_ENABLED = f"#!/bin/sh\n[ ! -d /run/systemd/system ] || systemctl -q enable {MODULE_UNIT}\n"
+
+
+def _module(version: str, loads: bool) -> Mapping[str, str]:
+    place = "/sys/module/nvidia"
+    load = f"mkdir -p {place}/holders && echo {version} >{place}/version && echo 0 >{place}/refcnt"
+    command = f"/bin/sh -c '{load}'" if loads else "/bin/false"
+    unit = (
+        f"[Unit]\nDescription=The module nvidia\n\n[Service]\nType=oneshot\nExecStart={command}\n\n"
+        "[Install]\nWantedBy=multi-user.target\n"
+    )
+    return {f"lib/systemd/system/{MODULE_UNIT}": unit}
+
+
+def driver_set(version: str, loads: bool = True) -> list[Package]:
+    """Driver, fabric manager and what must be of the driver's version to the last digit. loads: whether the module of
+    this version does what a module should at boot."""
     full = f"{version}-1"
     exactly = f"(= {full})"
     modules = f"nvidia-kernel-open-dkms {exactly}"
     return [
         Package("nvidia-open", full, "driver with open kernel modules, metapackage",
                 {"Depends": f"{modules}, nvidia-utils {exactly}, nvidia-persistenced {exactly}"}),
-        Package("nvidia-kernel-open-dkms", full, "open kernel modules, as source", {"Conflicts": "nvidia-kernel-dkms"}),
+        Package("nvidia-kernel-open-dkms", full, "open kernel modules, as source", {"Conflicts": "nvidia-kernel-dkms"},
+                _module(version, loads), {"postinst": _ENABLED}),
         Package("nvidia-utils", full, "nvidia-smi", {}, {"usr/bin/nvidia-smi": _tool("nvidia_smi.py")}),
         Package("nvidia-persistenced", full, "keeps the driver's state", {}, {
             "lib/systemd/system/nvidia-persistenced.service":
@@ -99,8 +117,8 @@ def standins() -> list[Package]:
     """The archive's packages. Of the driver there are two versions, of the container toolkit a good and a bad one."""
     return [
         Package("cuda-keyring", "1.1-1", "the repository's key"),
-        *_driver(OLDER_DRIVER),
-        *_driver(DRIVER),
+        *driver_set(OLDER_DRIVER),
+        *driver_set(DRIVER),
         # Ubuntu's own archive keeps the branch in the name; the older name drags the newer branch in.
         Package("nvidia-fabricmanager-580", f"{OLDER_DRIVER}-0ubuntu0.24.04.1", "fabric manager, by branch",
                 {"Provides": f"nvidia-fabricmanager (= {OLDER_DRIVER}-0ubuntu0.24.04.1)",
@@ -122,7 +140,7 @@ def standins() -> list[Package]:
         Package("mlnx-tools", "25.10-0.2510", "mlnx_qos", {}, {"usr/bin/mlnx_qos": _tool("mlnx_qos.py")}),
         # Debian has a real mstflint, which needs a card; this one must not take its name.
         Package("mstflint-standin", "4.34.0-1", "mstconfig", {"Conflicts": "mstflint", "Provides": "mstflint"},
-                {"usr/bin/mstconfig": _tool("mstconfig.py")}),
+                {"usr/bin/mstconfig": _tool("mstconfig.py"), "usr/bin/mstfwreset": _tool("mstfwreset.py")}),
     ]  # fmt: skip
 
 

@@ -1,0 +1,28 @@
+"""Installations as Jinja filters. All thinking is in src/railwright; here is the border to Ansible's types."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# A checkout is what gets run: no package needs to be installed for a playbook.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from railwright import border
+from railwright.fleet import installing
+
+FILTERS = (
+    installing.install_replaces,
+    installing.install_slices,
+    installing.reboot_refusal,
+    installing.reboot_words,
+)
+
+
+class FilterModule:
+    """Ansible looks for this name."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return border.filters(FILTERS)

@@ -1,0 +1,146 @@
+"""apt and dpkg as the item `packages` uses them: asked without a lock, told in one transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Optional
+
+from ..packages import apt, dpkg, locks
+from ..packages.change import Change
+from .command import Said
+from .item import Node
+from .outcome import Refused
+from .program import last_words, tools_of
+
+# A simulation takes no lock; without a cache file it writes nothing at all.
+_ASK = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
+# Configuration files that somebody changed stay as they are, new ones come: dpkg(1), --force-confdef, --force-confold.
+_TELL = (
+    "-o",
+    "Dpkg::Options::=--force-confdef",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+    "-o",
+    "Dpkg::Use-Pty=0",
+)
+_STATUS_BYTES = 64 * 1024 * 1024
+LOCKS = locks.DPKG
+
+
+def installed(node: Node) -> dict[str, dpkg.Installed]:
+    """dpkg's record. Raises Refused where there is none, InputError for one that is none of dpkg's."""
+    try:
+        with open(node.at(dpkg.STATUS), encoding="utf-8", errors="backslashreplace") as file:
+            text = file.read(_STATUS_BYTES)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Refused(
+            f"the node has no {dpkg.STATUS}", "its packages are not dpkg's: see policy.software"
+        ) from None
+    native = dpkg.native_architecture(text)
+    return dpkg.with_updates(dpkg.read_status(text, native), _updates(node), native)
+
+
+def _updates(node: Node) -> list[str]:
+    """What dpkg has noted beside its record: files whose names are numbers, in their order."""
+    folder = node.at(dpkg.UPDATES)
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdigit())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    texts = []
+    for name in names:
+        with (
+            suppress(FileNotFoundError),
+            open(f"{folder}/{name}", encoding="utf-8", errors="backslashreplace") as file,
+        ):
+            texts.append(file.read(_STATUS_BYTES))
+    return texts
+
+
+def interrupted(node: Node, found: Mapping[str, dpkg.Installed]) -> tuple[str, ...]:
+    """What an earlier dpkg did not bring to its end."""
+    return (*dpkg.half_way(found), *(["dpkg's own record"] if _updates(node) else []))
+
+
+def simulate(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> tuple[Change, ...]:
+    """What bringing these packages to these versions (None: gone) would do. Raises Refused where it cannot be."""
+    said = tools_of(node)(["apt-get", "-s", *_ASK, *_words(node, target, recommends)])
+    if said.code != 0:
+        raise _refused(node, "apt-get cannot do it", said, False)
+    return apt.read_simulation(said.out)
+
+
+def upgrade(node: Node) -> tuple[Change, ...]:
+    """What a full upgrade would do: the proof that a hold holds. Raises Refused."""
+    said = tools_of(node)(["apt-get", "-s", *_ASK, "-y", "dist-upgrade"])
+    if said.code != 0:
+        raise _refused(node, "a simulated upgrade fails", said, True)
+    return apt.read_simulation(said.out)
+
+
+def recover(node: Node, left: Sequence[str], target: Collection[str]) -> None:
+    """Brings to its end what an earlier dpkg did not. Raises Refused.
+
+    target: packages that the transaction at hand moves or removes anyway; what is wrong with them is its matter.
+    """
+    said = tools_of(node)(["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"])
+    still = [word.split(" ")[0] for word in interrupted(node, installed(node))]
+    if said.code != 0 and not set(still) <= set(target):
+        what = ", ".join(left[:4])
+        raise _refused(node, f"dpkg was interrupted at {what}, and cannot be brought to its end", said, True)
+
+
+def carry_out(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> None:
+    """The transaction: everything is fetched first, so that a bad network or a full disk changes nothing."""
+    words = _words(node, target, recommends)
+    fetched = tools_of(node)(["apt-get", "-d", *_TELL, *words])
+    if fetched.code != 0:
+        raise _refused(node, "apt-get cannot fetch it", fetched, False)
+    said = tools_of(node)(["apt-get", *_TELL, *words])
+    if said.code != 0:
+        raise _refused(node, "apt-get failed", said, True)
+
+
+def hold(node: Node, names: Sequence[str], on: bool) -> None:
+    """Holds these packages, or takes the hold off. Raises Refused."""
+    said = tools_of(node)(["apt-mark", "hold" if on else "unhold", *names])
+    if said.code != 0:
+        raise _refused(node, "apt-mark failed", said, True)
+
+
+def refresh(node: Node, source: str) -> None:
+    """Reads one source's index again, and no other's. Raises Refused."""
+    only = ("-o", f"Dir::Etc::SourceList={source}", "-o", "Dir::Etc::SourceParts=-")
+    whole = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any")
+    said = tools_of(node)(["apt-get", "-q", *only, *whole, "update"])
+    if said.code != 0:
+        raise _refused(node, f"the index of {source} cannot be refreshed", said, False)
+
+
+def _words(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> list[str]:
+    found = installed(node)
+    # To apt a package of the right version is there, though dpkg was killed while it was unpacked.
+    torn = any(name in found and found[name].status == "half-installed" for name in target)
+    return [
+        *(["--reinstall", "-o", "Dpkg::Options::=--force-remove-reinstreq"] if torn else []),
+        "-y",
+        "--allow-downgrades",
+        "--allow-change-held-packages",
+        f"--{'' if recommends else 'no-'}install-recommends",
+        "--purge",
+        "install",
+        *(f"{name}-" if version is None else f"{name}={version}" for name, version in target.items()),
+    ]
+
+
+def _refused(node: Node, what: str, said: Said, changed: bool) -> Refused:
+    held = {name: one.version or "" for name, one in installed(node).items() if one.held}
+    text = f"{said.out}\n{said.err}"
+    cause = None if said.code is None else apt.cause_of(text, held)
+    if said.code is None:
+        return Refused("the node has no apt", "see policy.software", changed)
+    if cause is None:
+        return Refused(f"{what}: {last_words(said)}", "run it by hand on the node", changed)
+    return Refused(f"{what}: {cause.why}", cause.remedy, changed)

@@ -1,0 +1,145 @@
+"""NVIDIA's open modules from Debian's own archive, really built: what builds, what does not, and what the gate says.
+
+Not among the lab's tests: each suite takes some ten minutes of both cores. `make lab-dkms` runs it. Debian 12 builds;
+Debian 13's driver does not build with its newest kernel, which is just the case that the gate is for.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from railwright.node.check.gate import gate
+from railwright.node.discover import discover
+from railwright.node.model import Facts, Plan, Slice
+from railwright.node.model.software import Software
+from tests.lab import cache, debian
+from tests.lab.shell import ask
+
+DRIVER = "nvidia-open-kernel-dkms"
+KERNEL = ("linux-image-amd64", "linux-headers-amd64", "dkms", "gcc", "make", "libc6-dev", "kmod")
+COMPONENTS = "--components=main,contrib,non-free,non-free-firmware"
+# What discover takes for a machine; a root file system has none of it.
+LEAST = {
+    "proc/cpuinfo": "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nflags\t\t: fpu lm\n",
+    "sys/devices/system/cpu/online": "0\n",
+    "sys/devices/system/cpu/cpu0/topology/core_cpus_list": "0\n",
+    "sys/devices/system/cpu/cpu0/topology/physical_package_id": "0\n",
+    "sys/devices/system/node/node0/cpulist": "0\n",
+    "sys/devices/system/node/node0/distance": "10\n",
+}
+
+
+@dataclass(frozen=True)
+class System:
+    """A root file system with a kernel and its headers; installed: how apt ended with the driver."""
+
+    root: Path
+    installed: subprocess.CompletedProcess[str]
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        return within(self.root, *argv)
+
+    def facts(self) -> Facts:
+        """What our reader makes of it, as of a machine that runs its newest kernel."""
+        for path, text in LEAST.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text, encoding="utf-8")
+        return discover(self.root)
+
+    @property
+    def software(self) -> Software:
+        found = self.facts().software
+        assert found is not None
+        return found
+
+    def plan(self) -> Plan:
+        """One that installs the driver that lies there."""
+        shown = self.run("dpkg-query", "-W", "-f", "${Version}", DRIVER).stdout
+        entry = {"kind": "packages", "name": "nvidia_driver", "system": "dpkg", "versions": {DRIVER: shown}}
+        part = Slice("persistent", (entry,), "a test")
+        return Plan(schema="railwright.plan/1", status="planned", slices={"nvidia_driver": part})
+
+
+def within(root: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """In the root file system, with processes and a /proc of its own; the last to get the processor."""
+    script = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
+    spaces = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child")
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    argv = ("nice", "-n", "15", *spaces, "sh", "-c", script, str(root), *argv)
+    return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=3600)
+
+
+def grown(suite: str, more: Sequence[str]) -> System:
+    """The suite with kernel and headers, kept; then a copy of it in which apt installs the driver."""
+    name = cache.key(
+        debian.recipe(__file__), debian.mirror().encode(), suite.encode(), *(one.encode() for one in more)
+    )
+    packages = [*debian.PACKAGES, *KERNEL, *more]
+    base = cache.kept(
+        "dkms", f"{suite}-{name}", lambda folder: debian.bootstrap(suite, packages, folder, COMPONENTS)
+    )
+    root = cache.HOME / f"dkms-{suite}-{os.getpid()}"
+    cache.remove(root)
+    subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(root)], check=True)
+    shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+    (root / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n", encoding="utf-8")
+    (root / "usr/sbin/policy-rc.d").chmod(0o755)
+    assert within(root, "apt-get", "-qq", "update").returncode == 0
+    return System(root, within(root, "apt-get", "-qq", "-y", "--no-install-recommends", "install", DRIVER))
+
+
+def system(suite: str, more: Sequence[str] = ()) -> Iterator[System]:
+    if os.geteuid() != 0 or ask(["sh", "-c", "command -v mmdebstrap"]).returncode != 0:
+        pytest.skip("the lab needs root and mmdebstrap")
+    made = grown(suite, more)
+    yield made
+    cache.remove(made.root)
+
+
+@pytest.fixture(scope="module")
+def bookworm() -> Iterator[System]:
+    yield from system("bookworm")
+
+
+@pytest.fixture(scope="module")
+def trixie() -> Iterator[System]:
+    yield from system("trixie")
+
+
+def test_debian_12_builds_its_driver_and_the_gate_lets_it_boot(bookworm: System) -> None:
+    assert bookworm.installed.returncode == 0, bookworm.installed.stderr[-2000:]
+    (kernel,) = bookworm.software.kernels
+    built = [
+        row for row in bookworm.software.dkms if row.kernel == kernel.release and row.state == "installed"
+    ]
+    assert built
+    # Debian's own tool says the same.
+    assert f"{kernel.release}, x86_64: installed" in bookworm.run("dkms", "status").stdout
+    assert kernel.modules["nvidia"].startswith("updates/dkms/")
+    assert gate(bookworm.facts(), bookworm.plan()) == ()
+    print("\ndkms status:", bookworm.run("dkms", "status").stdout.strip())
+
+
+def test_debian_13_does_not_build_its_driver_and_the_gate_keeps_the_kernel(trixie: System) -> None:
+    assert trixie.installed.returncode != 0, "the pair of the day builds: take another one"
+    (kernel,) = trixie.software.kernels
+    assert [row for row in trixie.software.dkms if row.state == "installed"] == []
+    facts = trixie.facts()
+    assert facts.platform is not None
+    (failed,) = facts.platform.failed_builds
+    assert failed.kernel == kernel.release
+    (said,) = gate(facts, trixie.plan())
+    print("\napt ended with", trixie.installed.returncode, "\ngate:", said)
+    assert said.startswith(f"kernel {kernel.release} has no module of driver ")
+    assert f"{failed.log} says: {failed.error}" in said
+    assert "no kernel of this node has it: no reboot, the node stays as it runs" in said
+    # dpkg is left half-way, which speaks against a reboot too.
+    assert facts.software is not None
+    assert any(DRIVER in name for name in facts.software.interrupted)
