@@ -10,12 +10,19 @@ SECOND := .venv-3.11/bin/python
 STEP := sh tools/step.sh
 BEGUN := $(shell date +%s)
 
+# A process for each core, and a file's tests in one of them. In the order of collection, so that the long files
+# (tests/ansible) come first and the short ones fill what is left.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+
+# A virtual machine takes one core, a rack of nodes the other, whatever this machine has.
+LAB_PARALLEL := -n auto --maxprocesses 2 --no-loadscope-reorder
+
 # Molecule, ansible-lint and the tests start Ansible by its name.
 ON_MAIN := PATH="$$PWD/.venv/bin:$$PATH"
 ON_SECOND := PATH="$$PWD/.venv-3.11/bin:$$PATH"
 
 .PHONY: help setup demo test static unit test-long fuzz molecule second docs constraints clean begin system-packages \
-    lab-setup lab-test lab-demo lab-long
+    lab-setup lab-test lab-demo lab-long lab-rails lab-driver lab-dkms lab-stack lab-lossless
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]*:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -40,7 +47,8 @@ lab-test: ## Run the tests on real systemd hosts and on the virtual machine (Deb
 	@mkdir -p build/test
 	@if test "$$(id -u)" -eq 0 && command -v apt-get >/dev/null; then \
 	    $(MAKE) --no-print-directory lab-setup && \
-	    $(ON_MAIN) $(STEP) "Run the lab's tests" $(MAIN) -m pytest tests/lab --junitxml=build/test/lab.xml; \
+	    $(ON_MAIN) $(STEP) "Run the lab's tests" \
+	        $(MAIN) -m pytest tests/lab $(LAB_PARALLEL) --junitxml=build/test/lab.xml; \
 	else \
 	    sh tools/not_run.sh "the lab, which needs root on Debian"; \
 	fi
@@ -52,6 +60,22 @@ lab-long: lab-setup ## Start and stop lab nodes 32 times and ask for leftovers, 
 	@RAILWRIGHT_LAB_CYCLES=32 RAILWRIGHT_LAB_NODES=16 $(ON_MAIN) $(STEP) "Run the lab's long tests" \
 	    $(MAIN) -m pytest -s tests/lab/test_lab_teardown.py -k "many or crowd"
 
+lab-rails: lab-setup ## Rails by netplan and NetworkManager, ARP flux, a boot's whole wait, and rails in the virtual machine (as root)
+	@$(ON_MAIN) $(STEP) "Run the rails' long tests" $(MAIN) -m pytest -s tests/lab/long_rails.py tests/lab/long_rails_vm.py
+
+lab-driver: lab-setup ## Install, upgrade and roll back a driver on a lab node with the real apt (as root)
+	@$(ON_MAIN) $(STEP) "Run the driver's story" $(MAIN) -m pytest -s -x tests/lab/long_driver.py
+
+lab-dkms: lab-setup ## Build NVIDIA's modules from Debian's archive, and ask the gate (as root, half an hour)
+	@$(ON_MAIN) $(STEP) "Build NVIDIA's modules" $(MAIN) -m pytest -s tests/lab/long_dkms.py
+
+lab-lossless: lab-setup ## Lossless rails in the virtual machine: a second run, another layout, a driver again, a reboot (as root)
+	@$(ON_MAIN) $(STEP) "Run the lossless rails' long tests" $(MAIN) -m pytest -s tests/lab/long_lossless.py
+
+lab-stack: lab-setup ## Real apt at every kill point, real dnf, GRUB in the virtual machine (as root; packages from Debian)
+	@RAILWRIGHT_LONG=1 $(ON_MAIN) $(STEP) "Run the long tests of packages and boot" \
+	    $(MAIN) -m pytest -s tests/lab/test_lab_apt.py tests/lab/long_dnf.py tests/lab/long_vm_grub.py
+
 test: begin setup system-packages static unit molecule second lab-test ## Run every layer on both rows
 	@took=$$(($$(date +%s) - $(BEGUN))); echo "make test took $$((took / 60)) min $$((took % 60)) s."
 	@$(MAIN) tools/test_totals.py build/test/*.xml
@@ -61,8 +85,10 @@ static: ## Check style, types, YAML, roles and generated pages
 
 unit: ## Run pytest on the main row and ask for the coverage of what decides and what writes
 	@mkdir -p build/test
+	@rm -f build/test/coverage build/test/coverage.*
 	@$(ON_MAIN) $(STEP) "Run pytest on the main row" \
-	    $(MAIN) -m coverage run -m pytest --junitxml=build/test/main.xml
+	    env COVERAGE_PROCESS_START=pyproject.toml $(MAIN) -m pytest $(PARALLEL) --junitxml=build/test/main.xml
+	@$(STEP) -q "Add up what the tests ran" $(MAIN) -m coverage combine
 	@$(STEP) "Ask what of railwright.node and railwright.plan no test ran" $(MAIN) -m coverage report
 
 test-long: ## Run the sweeps of the writer whole: crashes, failing calls; `make unit` runs an eighth, by the commit
@@ -85,7 +111,7 @@ second: ## Run pytest and the demo's playbooks on the second row
 	@mkdir -p build/test
 	@if test -x $(SECOND); then \
 	    $(ON_SECOND) $(STEP) "Run pytest on the second row (ansible-core 2.19)" \
-	        $(SECOND) -m pytest --junitxml=build/test/second.xml && \
+	        $(SECOND) -m pytest $(PARALLEL) --junitxml=build/test/second.xml && \
 	    $(ON_SECOND) $(STEP) -q "Run the demo's playbooks on the second row" $(SECOND) -m tools.demo; \
 	else \
 	    sh tools/not_run.sh "the second row, which needs Python 3.11"; \

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +16,7 @@ from typing import TypeVar
 PARTS = 8
 
 T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., object])
 
 
 @functools.cache
@@ -48,3 +49,14 @@ def share(points: Sequence[T]) -> list[T]:
     """The points of a sweep that this run takes: every PARTS-th one."""
     part, _ = turn()
     return list(points if part is None else points[part % max(1, min(PARTS, len(points))) :: PARTS])
+
+
+def in_turns(test: Test) -> Test:
+    """Marks a long test, of which each run takes its share with the others of its layer."""
+    test.__dict__["in_turns"] = True
+    return test
+
+
+def takes_turns(test: object) -> bool:
+    """Whether a test is marked so."""
+    return bool(getattr(test, "in_turns", False))

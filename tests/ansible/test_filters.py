@@ -21,9 +21,12 @@ filter_loader.add_directory(str(FILTERS))
 
 def filters() -> dict[str, Callable[..., Any]]:
     import fabric  # filter_plugins is on pytest's path
+    import install
     import node
+    import upgrade
 
-    return {**fabric.FilterModule().filters(), **node.FilterModule().filters()}
+    plugins = (fabric, install, node, upgrade)
+    return {name: one for plugin in plugins for name, one in plugin.FilterModule().filters().items()}
 
 
 def render(expression: str, **variables: object) -> Any:
@@ -132,9 +135,9 @@ def test_a_policy_is_filled_with_defaults_and_the_digest_of_the_boot_program() -
 
     policy = render("{} | node_policy")
     assert policy["workload"] == "train-large"
-    assert policy["boot"] == {"sha256": zipapp.digest()}
+    assert policy["boot"] == {"sha256": zipapp.digest(), "gate": []}
     pinned = {"boot": {"sha256": "1" * 64}}
-    assert render("policy | node_policy", policy=pinned)["boot"] == pinned["boot"]
+    assert render("policy | node_policy", policy=pinned)["boot"] == {**pinned["boot"], "gate": []}
 
 
 def test_a_program_that_this_checkout_does_not_build_is_not_promised() -> None:
@@ -148,6 +151,7 @@ def test_a_check_looks_at_the_files_and_units_of_the_plan() -> None:
     assert render("plan | node_watch", plan=PLANNED) == {
         "files": ["/etc/nccl.conf", "/usr/local/lib/x.pyz"],
         "units": ["x.service"],
+        "packages": [],
     }
 
 

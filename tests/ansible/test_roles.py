@@ -12,7 +12,7 @@ import yaml
 from tests.ansible.playing import PROGRAMS, PROJECT
 
 ROLES = sorted(path for path in (PROJECT / "roles").iterdir() if path.is_dir())
-HANDS = [role for role in ROLES if role.name != "node"]
+HANDS = [role for role in ROLES if role.name not in ("node", "preflight")]
 PLAYBOOKS = sorted((PROJECT / "playbooks").glob("*.yml"))
 
 

@@ -13,7 +13,11 @@ from tests.ansible.playing import Run
 from tests.ansible.racks import Rack, build_rack, give_to_a_plain_user, scratch
 from tests.fake_nodes import Entry, changes, snapshot
 
-POLICY = {"manage": {"irq_affinity": False}, "expect": {"gpus": 8, "rails": 8}}
+POLICY = {
+    "manage": {"irq_affinity": False},
+    "expect": {"gpus": 8, "rails": 8},
+    "pcie": {"acs": "bare-metal", "read_request": 4096},
+}
 MASKS = "proc/irq/"
 
 
@@ -104,6 +108,15 @@ def test_the_whole_road_needs_no_root_of_this_machine(story: Story) -> None:
     assert {entry.uid for entry in story.after_whole.values()} == {os.geteuid() or 65534}
     assert "etc/sysctl.d/90-railwright.conf" in story.after_whole
     assert "proc/sys/kernel/numa_balancing" in written(story.start, story.after_whole)
+
+
+def test_registers_that_differ_are_set_and_no_other(story: Story) -> None:
+    """As the machine's page says: eight rails with small reads, two bridges that redirect."""
+    spaces = {
+        path.split("/")[-2] for path in written(story.start, story.after_whole) if path.endswith("/config")
+    }
+    rails = ("0c", "2a", "41", "58", "86", "a5", "bd", "d5")
+    assert spaces == {f"0000:{bus}:00.0" for bus in (*rails, "40", "bc")}
 
 
 def test_a_revert_needs_no_root_of_this_machine(story: Story) -> None:

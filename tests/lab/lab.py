@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import hardware, namespaces, processes, rootfs
+from . import flavours, hardware, namespaces, processes
 from .errors import LabError
 from .fabric import Fabric, Port, ports
 from .host import Host, ssh_options
@@ -102,7 +102,7 @@ def up(name: str, wanted: Sequence[Wanted]) -> Lab:
     must_be_root()
     if not 1 <= len(wanted) <= MOST_NODES:
         raise LabError("nodes", f"{len(wanted)} of them", f"ask for 1 to {MOST_NODES}")
-    roots = {suite: rootfs.root(suite) for suite in sorted({one.suite for one in wanted})}
+    roots = {suite: flavours.root(suite) for suite in sorted({one.suite for one in wanted})}
     machines = [hardware.machine(one.machine, one.patch) for one in wanted]
     allow_inotify()
     run = Run(name)
@@ -168,6 +168,8 @@ def write_inventory(run: Run, hosts: Mapping[str, Mapping[str, Any]]) -> None:
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(run.key),
         "ansible_ssh_common_args": " ".join(f"-o {option}" for option in ssh_options(run)),
+        # Ansible names a connection by address, port and user, and every lab has the same addresses.
+        "ansible_control_path_dir": str(run.folder / "cp"),
         "ansible_python_interpreter": "/usr/bin/python3",
     }
     page = {"gpu_nodes": {"hosts": {name: dict(words) for name, words in hosts.items()}, "vars": reach}}

@@ -53,6 +53,12 @@ def node(kind: str, number: int) -> Json:
     facts["host"]["name"] = f"node{number}"
     facts["host"]["boot_id"] = f"{chance.getrandbits(128):032x}"
     facts["witnesses"][0]["source"] = f"node{number}:/"
+    facts["software"] = {
+        **(facts.get("software") or {"system": "dpkg"}),
+        "boot_free": chance.randrange(1 << 30),
+        "var_free": chance.randrange(1 << 40),
+        "boot_lines": [f"root=UUID={chance.getrandbits(64):x} ro quiet"],
+    }
     for place, gpu in enumerate(facts["gpus"]):
         gpu["uuid"] = f"GPU-{number:08x}-{place}"
     cards: dict[str, str] = {}

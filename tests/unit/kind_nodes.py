@@ -197,6 +197,48 @@ def _drift_value(
     return drift
 
 
+PORT = "0000:29:00.0"
+KNOBS = {
+    name: f"/sys/kernel/debug/mlx5/{PORT}/cc_params/{name}"
+    for name in ("np_cnp_dscp", "np_cnp_prio", "rp_ai_rate")
+}
+MARKS = {
+    "tos": "/sys/kernel/config/rdma_cm/mlx5_9/ports/1/default_roce_tos",
+    "traffic_class": "/sys/class/infiniband/mlx5_9/tc/1/traffic_class",
+}
+
+
+def _plant_port(paths: Mapping[str, str]) -> Callable[[Path], None]:
+    def lay_out(node: Path) -> None:
+        plant(node, f"/sys/bus/pci/devices/{PORT}/net/rail9/dev_port", "0\n")
+        plant(node, f"/sys/bus/pci/devices/{PORT}/infiniband/mlx5_9/node_guid", "x\n")
+        for path in paths.values():
+            plant(node, path, "4\n")
+
+    return lay_out
+
+
+def _drift_port(paths: Mapping[str, str], texts: list[str]) -> Callable[[Path, random.Random, Systemd], None]:
+    """A driver shows its files all its life."""
+
+    def drift(node: Path, rng: random.Random, systemd: Systemd) -> None:
+        (node / rng.choice(list(paths.values()))[1:]).write_text(rng.choice(texts) + "\n")
+
+    return drift
+
+
+def _see_port(prefix: str, paths: Mapping[str, str]) -> Callable[[Path, Systemd], dict[str, Any]]:
+    def see(node: Path, systemd: Systemd) -> dict[str, Any]:
+        texts = {path: node / path[1:] for path in paths.values()}
+        return {
+            f"{prefix}:{PORT}": {
+                path: place.read_text() if place.is_file() else None for path, place in texts.items()
+            }
+        }
+
+    return see
+
+
 def _plant_irqs(node: Path) -> None:
     plant_irqs(node, MLX5)
     for irq in (20, 21):
@@ -232,6 +274,36 @@ def _see_irqs(node: Path, systemd: Systemd) -> dict[str, Any]:
             irq: place.read_text().strip() for irq, place in places.items() if place.exists()
         }
     return found
+
+
+REGISTER = f"/sys/bus/pci/devices/{DEVICE}/config"
+
+
+def _plant_register(node: Path) -> None:
+    """Config space with its one capability, Express, at 0x60 and Device Control 0x2910 eight bytes on."""
+    data = bytearray(256)
+    data[0x06], data[0x34], data[0x60] = 0x10, 0x60, 0x10
+    data[0x68:0x6A] = bytes([0x10, 0x29])
+    plant(node, REGISTER, bytes(data))
+    plant(node, REGISTER.replace("/config", "/class"), "0x020000\n")
+
+
+def _drift_register(node: Path, rng: random.Random, systemd: Systemd) -> None:
+    place = node / REGISTER[1:]
+    if not place.exists():
+        _plant_register(node)
+    elif rng.random() < 0.1:
+        place.unlink()
+    else:
+        data = bytearray(place.read_bytes())
+        data[0x68], data[0x69] = rng.choice([0x10, 0x00]), rng.choice([0x29, 0x59, 0x59, 0x09])
+        place.write_bytes(data)
+
+
+def _see_register(node: Path, systemd: Systemd) -> dict[str, Any]:
+    place = node / REGISTER[1:]
+    found = place.read_bytes()[0x69] & 0x70 if place.exists() else None
+    return {f"pci_register:{DEVICE}:CAP_EXP+8.w:7000": found}
 
 
 UNIT_TEXT = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n"
@@ -320,6 +392,40 @@ KINDS: Mapping[str, Kind] = {
         _drift_value(SYSFS, ["never", "off", "always [never] defer", "[always] never", "7"]),
         _values("sysfs", SYSFS),
     ),
+    "pci_register": Kind(
+        _plant_register,
+        (
+            {
+                "kind": "pci_register",
+                "device": DEVICE,
+                "capability": "CAP_EXP",
+                "offset": 8,
+                "width": 2,
+                "mask": "7000",
+                "value": "5000",
+            },
+        ),
+        _drift_register,
+        _see_register,
+    ),
+    "congestion": Kind(
+        _plant_port(KNOBS),
+        (
+            {
+                "kind": "congestion",
+                "device": PORT,
+                "values": {"np_cnp_dscp": 48, "np_cnp_prio": 6, "rp_ai_rate": 4},
+            },
+        ),
+        _drift_port(KNOBS, ["48", "6", "4", "0"]),
+        _see_port("congestion", KNOBS),
+    ),
+    "rdma_marking": Kind(
+        _plant_port(MARKS),
+        ({"kind": "rdma_marking", "device": PORT, "tos": 106, "traffic_class": 106},),
+        _drift_port(MARKS, ["106", "4", "0"]),
+        _see_port("rdma_marking", MARKS),
+    ),
     "irq_affinity": Kind(
         _plant_irqs,
         (
@@ -380,4 +486,8 @@ def elder(kind: Kind) -> dict[str, list[Entry]]:
             entry["value"] = "1"
         elif entry["kind"] == "irq_affinity":
             entry["cpus"] = "5"
+        elif entry["kind"] == "congestion":
+            entry["values"] = {"np_cnp_dscp": 46}
+        elif entry["kind"] == "rdma_marking":
+            entry["tos"] = 104
     return {"part": [*entries, file_entry("/etc/elder/file", "elder\n")]}

@@ -18,6 +18,7 @@ from railwright.node.discover import discover
 from railwright.node.model import Finding, InputError, Plan, Policy, Slice
 from railwright.node.model import plan as plan_model
 from railwright.plan import plan as make_plan
+from railwright.plan.boot_unit import LONGEST_SECONDS
 from tests.unit.small_machine import gpu_node
 
 needs_root = pytest.mark.skipif(
@@ -63,6 +64,31 @@ def test_a_boot_brings_the_node_to_its_plan(tmp_path: Path) -> None:
     assert (root / "etc/nccl.conf").read_text(encoding="utf-8") == entry["content"]
     found = check(plan, discover(root, watch=plan.files()))
     assert [finding for finding in found if finding.severity == "error"] == []
+
+
+@needs_root
+def test_a_boot_asks_the_ports_at_its_end_and_its_waits_fit_into_its_unit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = gpu_node(tmp_path)
+    asked: list[Any] = []
+    waits: dict[str, float] = {}
+
+    def look(place: Path, **options: Any) -> Any:
+        asked.append(options.get("ports", False))
+        return discover(place, **options)
+
+    apply = state.apply
+
+    def write(slices: Any, **options: Any) -> Any:
+        waits.update(lock=options["wait"], links=options["link_seconds"])
+        return apply(slices, **options)
+
+    monkeypatch.setattr(booting, "discover", look)
+    monkeypatch.setattr(state, "apply", write)
+    assert run(root)[0] == 0
+    assert asked[-1] is True
+    assert Waiting().longest + sum(waits.values()) < LONGEST_SECONDS
 
 
 @needs_root

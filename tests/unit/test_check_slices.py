@@ -360,8 +360,8 @@ def test_a_unit_that_was_not_asked_for_is_not_seen() -> None:
 
 
 def test_a_kind_that_no_witness_tells_of_is_not_seen() -> None:
-    entry = {"kind": "dcb", "interface": "eth0"}
-    assert found(plan(roce=entry), facts()) == [("roce.dcb", "info", "slices.roce.entries[0]")]
+    entry = {"kind": "clock", "interface": "eth0"}
+    assert found(plan(time=entry), facts()) == [("time.clock", "info", "slices.time.entries[0]")]
 
 
 def test_an_entry_without_its_key_is_refused_with_its_place() -> None:

@@ -90,6 +90,8 @@ def test_all_tools_are_asked_by_name(path: Path) -> None:
         "nvidia-smi-fabric",
         "systemctl",
         "ip-link",
+        "ip-rule",
+        "ip-route",
     }
 
 
@@ -99,6 +101,11 @@ def test_the_live_machine_keeps_what_its_tools_say(path: Path) -> None:
     assert tools["nvidia-smi-query"].code == 9
     # This machine's own ports may be asked besides.
     assert set(tools) >= {name for name, _ in tools_module.TOOLS}
+
+
+def test_the_ports_alone_may_be_asked(path: Path) -> None:
+    asked = {tool.name for tool in discover(Path("/"), ports=True).tools}
+    assert not asked & {name for name, _ in tools_module.TOOLS}
 
 
 # Ports of an Ethernet fabric.
@@ -125,6 +132,8 @@ def test_a_port_is_asked_for_its_dcb_its_pause_and_its_neighbour(
         "dcb-app-rail0": "dcb -j app show dev rail0\n",
         "dcb-ets-rail0": "dcb -j ets show dev rail0\n",
         "dcb-dcbx-rail0": "dcb -j dcbx show dev rail0\n",
+        "dcb-buffer-rail0": "dcb -j buffer show dev rail0\n",
+        "dcb-maxrate-rail0": "dcb -j maxrate show dev rail0\n",
         "ethtool-pause-rail0": "ethtool -a rail0\n",
     }
 
@@ -134,6 +143,7 @@ def test_a_port_whose_tools_are_absent_or_fail_keeps_that(
 ) -> None:
     monkeypatch.setattr(tools_module, "TOOLS", ())
     monkeypatch.setattr(tools_module, "DCB", ("pfc",))
+    monkeypatch.setattr(tools_module, "DCB_OF_HOST", ())
     which = shutil.which
     monkeypatch.setattr(
         shutil, "which", lambda name, path: None if name == "lldpcli" else which(name, path=path)
@@ -227,9 +237,10 @@ def test_where_systemd_does_not_run_no_unit_is_claimed(path: Path) -> None:
     assert read_units(("irqbalance.service",)) == ()
 
 
-def test_irqbalance_is_always_asked_for(path: Path) -> None:
-    script(path, "systemctl", "echo LoadState=not-found; echo ActiveState=inactive")
-    assert [unit.name for unit in discover(Path("/")).units] == ["irqbalance.service"]
+def test_irqbalance_and_lldpad_are_always_asked_for(path: Path) -> None:
+    block = "echo LoadState=not-found; echo ActiveState=inactive"
+    script(path, "systemctl", f"{block}; echo; {block}")
+    assert [unit.name for unit in discover(Path("/")).units] == ["irqbalance.service", "lldpad.service"]
 
 
 @pytest.mark.parametrize("name", ["irqbalance", "a b.service", "x.service;reboot", "../x.service"])

@@ -98,7 +98,14 @@ def test_an_rpath_reaches_down_and_a_runpath_does_not(tmp_path: Path) -> None:
     """ld.so(8): DT_RPATH of an object is used for its children's names as well, DT_RUNPATH for its own alone."""
     for tag, found in (("rpath", "opt/app/lib/libdeep.so.1"), ("runpath", None)):
         root = tmp_path / tag
-        library(root, "opt/app/main", "libmid.so.1", **{tag: "$ORIGIN/lib"})
+        folder = "$ORIGIN/lib"
+        library(
+            root,
+            "opt/app/main",
+            "libmid.so.1",
+            rpath=folder if tag == "rpath" else "",
+            runpath=folder if tag == "runpath" else "",
+        )
         library(root, "opt/app/lib/libmid.so.1", "libdeep.so.1")
         library(root, "opt/app/lib/libdeep.so.1")
         loaded = {one.name: one.path for one in Loader(Tree(root)).load("opt/app/main")}

@@ -124,7 +124,8 @@ def test_every_slice_of_one_machine_byte_for_byte() -> None:
         {"kind": "sysctl", "name": "net.ipv4.conf.all.arp_announce", "value": "2"},
     )
     zipapp, unit = "/usr/local/lib/railwright/railwright.pyz", "/etc/systemd/system/railwright.service"
-    program, text, service, state = result.slices["boot_unit"].entries
+    program, text, service, *_, path, state = result.slices["boot_unit"].entries
+    assert path["name"] == "railwright-again.path"
     assert program == {"kind": "file", "path": zipapp, "sha256": "ab" * 32, "mode": "0644"}
     assert (text["path"], service["path"]) == ("/etc/railwright/policy.json", unit)
     assert Policy.read(json.loads(text["content"])) == policy
@@ -257,7 +258,7 @@ def test_further_variables_of_the_policy_have_the_last_word() -> None:
         ({"version": "2"}, "policy.nccl.version", "2.30.7"),
         ({"version": "v2.30.7"}, "policy.nccl.version", "2.30.7"),
         ({"version": "9" * 5000 + ".1.1"}, "policy.nccl.version", "2.30.7"),
-        ({"traffic_class": 256}, "policy.nccl.traffic_class", "0 to 255"),
+        ({"traffic_class": 256}, "policy.nccl.traffic_class", "255 at most"),
         ({"gid_index": -1}, "policy.nccl.gid_index", "0 to 255"),
     ],
 )

@@ -273,3 +273,22 @@ def test_gpus_of_a_workstation_all_drive_screens_and_all_count() -> None:
     chassis.gpu(0, class_code="0x030000", device="0x2204", vendor="0x10de")
     chassis.nic(0, "mlx5_0")
     assert len(plan(chassis.facts(), Policy()).ranks) == 2
+
+
+def test_a_port_that_came_up_slower_than_its_like_is_an_error_and_not_only_no_rail() -> None:
+    facts = hgx(4).facts()
+    cards = {nic.address for nic in facts.nics}
+    devices = (
+        replace(device, vendor="0x15b3", device="0x1021") if device.address in cards else device
+        for device in facts.pci
+    )
+    facts = replace(facts, pci=tuple(devices))
+    assert "rails.speed" not in _codes(plan(facts, Policy()))
+    slow = _with(facts, "mlx5_1", rate=200_000)
+    result = plan(slow, Policy())
+    assert _roles(result)["mlx5_1"] == "storage"
+    (finding,) = [finding for finding in result.findings if finding.code == "rails.speed"]
+    assert (finding.severity, finding.where) == ("error", "mlx5_1")
+    assert "200 Gb/s where the same card has 400 Gb/s" in finding.why
+    # The user's word that it is meant so is enough.
+    assert "rails.speed" not in _codes(plan(slow, _policy({"match": "mlx5_1", "role": "storage"})))

@@ -15,8 +15,20 @@ from typing import Any
 import pytest
 
 from railwright.node.state import Outcome, apply, revert
-from tests.unit.kind_nodes import KINDS, SECRET, UNIT, UNIT_FILE, Entry, Kind, every_kind
-from tests.unit.state_support import Systemd, fingerprint, items, stamps
+from tests.unit.kind_nodes import (
+    KINDS,
+    KNOBS,
+    MARKS,
+    PORT,
+    REGISTER,
+    SECRET,
+    UNIT,
+    UNIT_FILE,
+    Entry,
+    Kind,
+    every_kind,
+)
+from tests.unit.state_support import DEVICE, Systemd, fingerprint, items, stamps
 from tests.unit.test_state_crash import OWN, Stand
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -296,6 +308,24 @@ UPGRADES: dict[str, tuple[str, Upgrade]] = {
         "sysfs:/sys/devices/system/cpu/smt/control",
         lambda node, _: void((node / "sys/devices/system/cpu/smt/control").write_text("forceoff\n")),
     ),
+    "pci_register": (
+        f"pci_register:{DEVICE}:CAP_EXP+8.w:7000",
+        lambda node, _: void(
+            (node / REGISTER[1:]).write_bytes(
+                (node / REGISTER[1:]).read_bytes()[:0x69]
+                + b"\x49"
+                + (node / REGISTER[1:]).read_bytes()[0x6A:]
+            )
+        ),
+    ),
+    "congestion": (
+        f"congestion:{PORT}",
+        lambda node, _: void((node / KNOBS["np_cnp_dscp"][1:]).write_text("7\n")),
+    ),
+    "rdma_marking": (
+        f"rdma_marking:{PORT}",
+        lambda node, _: void((node / MARKS["tos"][1:]).write_text("7\n")),
+    ),
     "irq_affinity": (
         "irq_affinity:0000:18:00.0",
         lambda node, _: void((node / "proc/irq/10/smp_affinity_list").write_text("7\n")),
@@ -332,6 +362,8 @@ def test_what_a_package_upgrade_changed_in_between_is_left_and_said_and_all_else
         assert json.loads(now[item_id][0]) == {**json.loads(start[item_id][0]), "default-runtime": "crun"}
     elif name == "irq_affinity":
         assert now[item_id] == {**start[item_id], 10: "7"}
+    elif name in ("congestion", "rdma_marking"):
+        assert sorted(now[item_id].values()) == sorted(["7\n", *list(start[item_id].values())[1:]])
     else:
         assert now[item_id] == upgraded
     assert not (stand.node / "var/lib/railwright").exists()  # what was left is nobody's any more

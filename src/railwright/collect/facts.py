@@ -19,6 +19,10 @@ _KEPT_WORDS = """
     pci.vendor pci.device pci.subsystem_vendor pci.subsystem_device pci.class_code pci.port pci.local_cpus
     pci.acs.capability pci.acs.control pci.driver gpus.name gpus.address gpus.model gpus.cpus
     gpus.nvlinks.target nics.address nics.link_layer nics.state nics.physical_function nics.gids.kind
+    network.masters.kind network.infiniband.pkeys network.infiniband.physical
+    managers.running managers.ports.device managers.ports.path managers.crowded
+    pcie.lockdown pcie.functions.address pcie.functions.iommu pcie_errors.address
+    qos.device qos.backend qos.trust qos.ets.tc_tsa qos.dcbx qos.roce_mode
     irqs.device irqs.affinity irqs.effective units.name units.load units.active units.enabled
 """
 _KEPT = frozenset(_KEPT_WORDS.split())
@@ -58,6 +62,7 @@ class _Redaction:
             "nics.guid": pseudonyms.guid,
             "nics.sys_image_guid": pseudonyms.guid,
             "nics.addresses": self._address,
+            "network.addresses.address": self._address,
             "nics.gids.gid": pseudonyms.address,
             "tools": self._tool,
             **dict.fromkeys(_KEPT, str),

@@ -11,7 +11,17 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # In the order of interest to a reader: what leaves the machine, then what is read.
-_PARTS = ("collect", "node/discover", "node/model", "node/__init__.py", "__init__.py")
+_PARTS = (
+    "collect",
+    "node/discover",
+    "node/model",
+    "node/packages",
+    "node/qos",
+    "node/config_space.py",
+    "node/nvconfig.py",
+    "node/__init__.py",
+    "__init__.py",
+)
 _QUOTES = "'" * 3
 
 _HEAD = """\

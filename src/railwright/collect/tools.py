@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..node.discover.tools import NEIGHBOURS, OUTPUT_BYTES, TIMEOUT_SECONDS, TOOLS, run_tool
+from ..node.discover.tools import NEIGHBOURS, OUTPUT_BYTES, ROUTES, RULES, TIMEOUT_SECONDS, TOOLS, run_tool
 from ..node.model import Facts, Tool
 from .text import TextRedactor
 
@@ -38,6 +38,12 @@ _LINK_KEYS_WORDS = """
     master mtu operstate permaddr qdisc txqlen
 """
 _LINK_KEYS = frozenset(_LINK_KEYS_WORDS.split())
+
+_WAY_KEYS_WORDS = """
+    action dev dst flags gateway iif iifname metric nexthops oif oifname prefsrc priority protocol scope src srclen
+    table type via weight
+"""
+_WAY_KEYS = frozenset(_WAY_KEYS_WORDS.split())
 
 _SMI_LINE = re.compile(r"^(\s*)([^:\n]+?)(\s*):[ ](.*)$")
 _SMI_HEADING = re.compile(
@@ -115,9 +121,18 @@ def _lspci(output: str, redactor: TextRedactor) -> str:
 
 def _links(output: str, redactor: TextRedactor) -> str:
     """`ip -j link`: the keys that are known. An alias is free text of an administrator."""
+    return _rows(output, redactor, _LINK_KEYS)
+
+
+def _ways(output: str, redactor: TextRedactor) -> str:
+    """`ip -j rule` and `ip -j route`: the keys that are known."""
+    return _rows(output, redactor, _WAY_KEYS)
+
+
+def _rows(output: str, redactor: TextRedactor, keys: frozenset[str]) -> str:
     try:
-        links = json.loads(output)
-        kept = [{key: link[key] for key in link if key in _LINK_KEYS} for link in links]
+        rows = json.loads(output)
+        kept = [{key: row[key] for key in row if key in keys} for row in rows]
     except (ValueError, TypeError, RecursionError):
         return ""
     return json.dumps(_texts(kept, redactor)) + "\n"
@@ -156,6 +171,8 @@ def _neighbours(_output: str, _redactor: TextRedactor) -> str:
 _OUTPUTS: dict[str, Callable[[str, TextRedactor], str]] = {
     "lspci": _lspci,
     "ip-link": _links,
+    ROUTES: _ways,
+    RULES: _ways,
     NEIGHBOURS: _neighbours,
     "nvidia-smi-full": _smi,
 }

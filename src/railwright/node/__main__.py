@@ -5,6 +5,7 @@ plan      plan it by its policy
 check     compare it with its plan
 boot      bring it to its plan, as the boot unit does
 show      the table of GPUs, slots and rails, and what this program is
+gid       the GID that each RoCE port uses now, for launchers and containers
 
 Exit status: 0 good, 1 findings or drift, 2 bad input or usage, 3 refused.
 """
@@ -22,11 +23,17 @@ from typing import Any, Optional
 
 from .. import __version__
 from ..plan import plan as make_plan
-from ..plan.slices import POLICY_FILE
+from ..plan.boot_unit import POLICY_FILE
+from ..plan.gid import range_of
+from ..plan.nccl import version_of
 from . import boot as booting
 from .check import check, is_open
 from .discover import discover
+from .gids import read_gids
 from .model import Facts, Finding, InputError, Plan, Policy, to_json
+
+# How a line of the boot begins, and its syslog level: `journalctl -p err -u railwright` shows what has to be repaired.
+_WEIGHTS = {"unreadable": 3, "refused": 3, "failed": 3, "error": 3, "not as planned": 4, "warning": 4}
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -63,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         ("check", _check, "compare this node with its plan"),
         ("boot", _boot, "bring this node to its plan"),
         ("show", _show, "GPUs, slots and rails"),
+        ("gid", _gid, "the GID of each RoCE port"),
     ):
         verb = verbs.add_parser(name, help=words)
         verb.add_argument(
@@ -70,12 +78,18 @@ def _parser() -> argparse.ArgumentParser:
         )
         if name != "boot":
             verb.add_argument("--json", action="store_true", help="print JSON")
-        if name in {"plan", "check", "show"}:
+        if name in {"plan", "check", "show", "gid"}:
             verb.add_argument("--policy", type=Path, help="a policy instead of the one that lies on the node")
         if name == "check":
             verb.add_argument(
                 "--plan", type=Path, help="a plan instead of the one that follows from the policy"
             )
+        if name == "gid":
+            verb.add_argument(
+                "--env", action="store_true", help="print NCCL's variables, for `export $(...)`"
+            )
+            verb.add_argument("--range", metavar="CIDR", help="the rails' addresses; else the policy's")
+            verb.add_argument("devices", nargs="*", metavar="DEVICE", help="RDMA devices; else the rails")
         verb.set_defaults(run=run)
     return parser
 
@@ -144,8 +158,10 @@ def _boot(chosen: argparse.Namespace) -> int:
 
 
 def _say(line: str) -> None:
-    # The journal gets each line when it is said, not when the program ends.
-    print(line, flush=True)
+    # The journal gets each line when it is said, not when the program ends, and with its weight (sd-daemon(3)).
+    first = line.partition(":")[0]
+    weight = f"<{_WEIGHTS[first]}>" if first in _WEIGHTS and "JOURNAL_STREAM" in os.environ else ""
+    print(f"{weight}{line}", flush=True)
 
 
 def _show(chosen: argparse.Namespace) -> int:
@@ -181,6 +197,29 @@ def _show(chosen: argparse.Namespace) -> int:
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
     return booting.GOOD
+
+
+def _gid(chosen: argparse.Namespace) -> int:
+    policy = _policy(chosen)
+    text, where = (
+        (chosen.range, "--range") if chosen.range else (policy.nccl.addr_range, "policy.nccl.addr_range")
+    )
+    wanted = None if text is None else range_of(text, where)
+    gids = read_gids(discover(chosen.root), chosen.devices, wanted, booting.written_rails(chosen.root))
+    if not gids.picks:
+        raise InputError("gid", "no RoCE port can be seen from here", "is /sys/class/infiniband there?")
+    if chosen.json:
+        print(json.dumps({"ports": gids.to_json()}, indent=2))
+    elif chosen.env:
+        for problem in gids.problems:
+            print(problem, file=sys.stderr)
+        if not gids.problems:
+            for name, value in gids.variables(version_of(policy)).items():
+                print(f"{name}={value}")
+    else:
+        for line in gids.lines():
+            print(line)
+    return booting.FINDINGS if gids.problems else booting.GOOD
 
 
 def _planned(chosen: argparse.Namespace) -> tuple[Policy, Facts, Plan]:

@@ -22,7 +22,7 @@ def of_facts(facts: Facts, tree: Tree, policy: Policy) -> Iterator[Finding]:
     """Findings that need no assignment."""
     yield from _incomplete(facts)
     yield from _nvlinks(facts, tree)
-    yield from _acs(facts, tree)
+    yield from _acs(facts, tree, policy)
     yield from _widths(facts, tree)
     yield from _numa(facts)
     yield from _idle_links(facts, tree, policy)
@@ -89,8 +89,9 @@ def _path_bridges(facts: Facts, tree: Tree) -> list[PciDevice]:
     return [found[address] for address in sorted(found, key=sort_key)]
 
 
-def _acs(facts: Facts, tree: Tree) -> Iterator[Finding]:
-    if facts.host.virtual != "":
+def _acs(facts: Facts, tree: Tree, policy: Policy) -> Iterator[Finding]:
+    # Where the policy says what it should be, the slice `pcie` sets it and its findings tell of it.
+    if facts.host.virtual != "" or policy.pcie.acs is not None:
         return
     redirecting = [
         bridge
@@ -106,8 +107,8 @@ def _acs(facts: Facts, tree: Tree) -> Iterator[Finding]:
             ", ".join(bridge.address for bridge in redirecting),
             f"ACS redirects peer traffic through the root complex on {len(redirecting)} bridges above GPUs and NICs "
             f"({first.address}: {bits}): GPUDirect is slow or hangs",
-            f"look with `setpci -s {first.address} ECAP_ACS+6.w`; switch ACS off in the BIOS, or clear the bits on "
-            "each of these bridges at every boot (`setpci -s ... ECAP_ACS+6.w=0000:001d`)",
+            f"look with `setpci -s {first.address} ECAP_ACS+6.w`; switch ACS off in the BIOS, or set policy.pcie.acs "
+            "to bare-metal to have the bits cleared on each of these bridges now and at every boot",
         )
 
 

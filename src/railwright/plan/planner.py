@@ -8,7 +8,21 @@ from typing import Optional
 
 from ..node.model import Facts, Finding, Plan, PlannedGpu, PlannedNic, Policy, Setting, sort_key
 from ..node.model.plan import SCHEMA
-from . import effects, nccl, nccl_topology, network, nvlink, refuse, summary
+from . import (
+    effects,
+    lossless,
+    nccl,
+    nccl_topology,
+    network,
+    nic_firmware,
+    nvlink,
+    pcie,
+    queues,
+    rail_names,
+    rail_network,
+    refuse,
+    summary,
+)
 from . import findings as checks
 from .binding import Binding, bind, by_number
 from .bound import bound_of, loaded_links
@@ -61,6 +75,7 @@ def plan(facts: Facts, policy: Policy) -> Plan:
         *refuse.before_roles(facts, policy),
         *refuse.missing(facts, policy, roles, tree, distances),
         *refuse.unplannable(roles, policy, roles.rails),
+        *rail_network.refusals(facts, policy),
     ]
     if not refusals:
         graph = build(facts, gpus, cards, tree)
@@ -154,7 +169,9 @@ def _planned(
     nics = tuple(_placed_nic(port, binding, cores) for port in roles.ports)
     ports = _rail_ports(binding)
     more = {} if topology is None else {nccl_topology.VARIABLE: nccl_topology.PATH}
-    outside, said_of_network = network.agree(policy, [port.nic for port in ports])
+    rail_nics = [port.nic for port in ports]
+    outside, said_of_network = network.agree(policy, rail_nics)
+    outside = replace(outside, nic_firmware=nic_firmware.wanted(policy, outside.nic_firmware))
     more.update(network.variables(policy, outside))
     links_of_gpus, said_of_nvlink = nvlink.survey(facts, tree, policy)
     values, untold = nccl.variables(policy, ports, _front_interfaces(facts), settings, more)
@@ -162,10 +179,31 @@ def _planned(
     bound = bound_of(binding, seen, effects.followed(settings, "assignment"))
     links = loaded_links(binding)
     digest = sha256(policy)
-    decided = Decided(gpus, ports, cores, settings, values, digest, topology, links_of_gpus.imex_nodes)
+    names = rail_names.named(facts, policy, nics)
+    addressed = rail_network.networked(facts, policy, nics, names.names)
+    qos = lossless.survey(facts, policy, nics)
+    decided = Decided(
+        gpus,
+        ports,
+        cores,
+        settings,
+        values,
+        digest,
+        topology,
+        links_of_gpus.imex_nodes,
+        outside.nic_firmware,
+        names,
+        addressed,
+        qos.slice,
+    )
     slices, said = slices_of(facts, policy, decided)
     findings = [*findings, *cores.findings, *untold, *said, *_without_bootstrap(facts, values)]
     findings += [*nccl.replaced(facts.host, values, policy), *said_of_network, *said_of_nvlink]
+    findings += [*names.findings, *addressed.findings, *qos.findings]
+    on_bus = [gpu.pci for gpu in gpus if gpu.pci is not None]
+    findings += pcie.findings(facts, policy, on_bus, rail_nics)
+    findings += queues.findings(facts, policy, rail_nics, dict(cores.vectors))
+    findings += nic_firmware.findings(facts, policy, rail_nics)
     marked = checks.accepted(findings, policy)
     rates = [card.mbps if card.rate_known else None for card in rail_cards]
     placed = {gpu.name for gpu in graph.gpus}

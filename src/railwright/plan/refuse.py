@@ -26,7 +26,8 @@ _PLACE_FIELDS = ("parent", "address", "numa", "path", "paths")
 
 def before_roles(facts: Facts, policy: Policy) -> Iterator[Finding]:
     """Machines that need no closer look."""
-    if not facts.gpus:
+    # Where an image is made there is none, and the policy says so.
+    if not facts.gpus and policy.expect.gpus != 0:
         yield Finding(
             "gpus.none",
             "error",
@@ -184,7 +185,7 @@ def _slot_gaps(facts: Facts, tree: Tree) -> list[str]:
         slot = tree.slot(gpu.address) if gpu.address is not None else None
         if slot is not None and slot.isdigit():
             numbers.add(int(slot))
-    if len(numbers) < len(facts.gpus):
+    if not numbers or len(numbers) < len(facts.gpus):
         return []
     return [f"slot {number}" for number in range(min(numbers), max(numbers)) if number not in numbers]
 

@@ -81,6 +81,7 @@ def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
     rails = group([port.nic for port in ports if port.role == "rail"], _together(ports))
     ports = [_second_port(port, rails) for port in ports]
     findings += _about_management(doubtful)
+    findings += _slower([port for port in ports if port.nic.name not in spoken], ports, whole, distances)
     findings += _questions([port for port in ports if port.nic.name not in doubtful], whole, distances, facts)
     return Roles(tuple(ports), rails, tuple(findings))
 
@@ -359,6 +360,35 @@ def _second_port(port: Judged, rails: Sequence[Card]) -> Judged:
 
 
 # -- what only the user can say --
+
+
+def _slower(
+    open_: Sequence[Judged], ports: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances
+) -> Iterable[Finding]:
+    """Ports beside a GPU that are no rails only because they came up slower than the same card beside other GPUs.
+
+    open_: those of the ports that the policy says nothing of.
+    """
+    rates: dict[object, int] = {}
+    for port in ports:
+        if port.role == "rail" and port.nic.rate is not None:
+            kind = (distances.model(port.nic), port.nic.link_layer)
+            rates[kind] = max(port.nic.rate, rates.get(kind, 0))
+    for port in open_:
+        most = rates.get((distances.model(port.nic), port.nic.link_layer), 0)
+        if port.role not in ("storage", "unknown") or port.nic.rate is None or port.nic.rate >= most:
+            continue
+        near = _near_gpus(port.nic, gpus, distances)
+        if near and distances.model(port.nic) is not None:
+            yield Finding(
+                "rails.speed",
+                "error",
+                port.nic.name,
+                f"beside {', '.join(gpu for gpu, _ in near)}, and it runs at {port.nic.rate / 1000:g} Gb/s where the "
+                f"same card has {most / 1000:g} Gb/s beside other GPUs: it is no rail as it is",
+                "check transceiver, cable and the switch port's speed and FEC; where the port is meant for something "
+                f"else, say so in policy.nics: {{match: {port.nic.name}, role: storage}}",
+            )
 
 
 def _questions(

@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..node.model import BootPolicy, Facts, Finding, InputError, PlannedGpu, Policy, Setting, Slice
-from . import containers, nccl, nccl_topology, sysctls
+from ..node.model import Facts, Finding, InputError, PlannedGpu, Policy, Setting, Slice
+from . import (
+    boot_unit,
+    containers,
+    fabric_manager,
+    irqbalance,
+    nccl,
+    nccl_topology,
+    nic_firmware,
+    nvidia_driver,
+    packages,
+    pcie,
+    queues,
+    sysctls,
+)
+from . import kernel as kernel_slice
 from .cores import Cores
-from .policy_bytes import canonical
+from .rail_names import Named
+from .rail_network import Network
 
 GPU_ORDER = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 _HEADER = "# Written by Railwright; changes made here are lost.\n"
-ZIPAPP = "/usr/local/lib/railwright/railwright.pyz"
 NCCL_CONF = "/etc/nccl.conf"
 # One address or name a line (NVIDIA IMEX service guide).
 IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
-POLICY_FILE = "/etc/railwright/policy.json"
-BOOT_UNIT = "railwright.service"
 
-SLICES = ("gpu_order", "nccl_conf", "irq_affinity", "sysctls", "imex", "boot_unit")
+# Written by the plays that install only: retuning and the boot leave them alone.
+INSTALL_SLICES = ("package_sources", "kernel", "nvidia_driver", "fabric_manager")
+SLICES = (
+    *INSTALL_SLICES,
+    "rail_names",
+    "gpu_order",
+    "nccl_conf",
+    "nic_firmware",
+    "rail_network",
+    "queues",
+    "lossless",
+    "pcie",
+    "irq_affinity",
+    "sysctls",
+    "imex",
+    "boot_unit",
+)
 
 Entry = dict[str, Any]
 
@@ -37,6 +65,7 @@ class Decided:
     """What the slices are made from.
 
     digest: the policy's. topology: the text of NCCL's topology file, where there is one. imex_nodes: what IMEX is told.
+    firmware: settings that the rail NICs should have. names, rails: the rails' names and network. lossless: their QoS.
     """
 
     gpus: Sequence[PlannedGpu]
@@ -47,18 +76,41 @@ class Decided:
     digest: str
     topology: Optional[str] = None
     imex_nodes: Sequence[str] = ()
+    firmware: Mapping[str, str] = field(default_factory=dict)
+    names: Named = field(default_factory=Named)
+    rails: Network = field(default_factory=Network)
+    lossless: Optional[Slice] = None
 
 
 def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str, Slice], list[Finding]]:
     """All slices that the policy manages, and a finding for each that it leaves alone."""
-    kernel, findings = sysctls.chosen(policy, facts.host, decided.settings)
+    kernel, findings = sysctls.chosen(
+        policy, facts.host, decided.settings, decided.rails.sysctls, decided.rails.least
+    )
+    rails = [port.nic for port in decided.ports]
+    gpus = [gpu.pci for gpu in decided.gpus if gpu.pci is not None]
+    sources, said_of_sources = packages.sources_slice(facts, policy)
+    its_kernel, said_of_kernel = kernel_slice.slice_of(facts, policy, decided.settings)
+    driver, said_of_driver = nvidia_driver.slice_of(facts, policy)
+    fabric, said_of_fabric = fabric_manager.slice_of(facts, policy)
+    findings += [*said_of_sources, *said_of_kernel, *said_of_driver, *said_of_fabric]
     made = {
+        "package_sources": sources,
+        "kernel": pcie.with_boot_arguments(its_kernel, facts, policy, gpus, rails),
+        "nvidia_driver": driver,
+        "fabric_manager": fabric,
+        "rail_names": decided.names.slice,
         "gpu_order": _gpu_order(decided.gpus, policy),
         "nccl_conf": _nccl_conf(decided, policy),
-        "irq_affinity": _irq_affinity(facts, decided.ports, decided.cores),
-        "sysctls": _sysctls(kernel, policy),
+        "nic_firmware": nic_firmware.slice_of(facts, policy, decided.firmware, rails),
+        "rail_network": decided.rails.slice,
+        "queues": queues.slice_of(facts, policy, rails),
+        "lossless": decided.lossless,
+        "pcie": pcie.slice_of(facts, policy, gpus, rails),
+        "irq_affinity": _irq_affinity(facts, policy, decided.ports, decided.cores),
+        "sysctls": _sysctls(kernel, policy, decided.rails.later),
         "imex": _imex(decided.imex_nodes),
-        "boot_unit": None if policy.boot is None else _boot_unit(policy, policy.boot),
+        "boot_unit": boot_unit.slice_of(policy),
     }
     kept: dict[str, Slice] = {}
     for name, slice_ in made.items():
@@ -136,31 +188,41 @@ def gpu_table(gpus: Sequence[PlannedGpu]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def _irq_affinity(facts: Facts, ports: Sequence[nccl.RailPort], cores: Cores) -> Optional[Slice]:
+def _irq_affinity(
+    facts: Facts, policy: Policy, ports: Sequence[nccl.RailPort], cores: Cores
+) -> Optional[Slice]:
     interrupting = {irq.device for irq in facts.irqs}
     entries: dict[str, Entry] = {}
+    steering: dict[str, Entry] = {}
     for port in ports:
-        address = port.nic.address
-        cpus, control = cores.vectors.get(port.nic.name), cores.control.get(port.nic.name)
-        if address is None or not cpus or (facts.irqs and address not in interrupting):
-            continue
-        entry: Entry = {"kind": "irq_affinity", "device": address, "cpus": cpus}
-        if control:
-            entry["control_cpus"] = control
-        entries.setdefault(address, entry)
+        for address in port.nic.functions or (port.nic.address,):
+            cpus, control = cores.of_function(port.nic, address, facts)
+            if address is None or not cpus or (facts.irqs and address not in interrupting):
+                continue
+            entry: Entry = {"kind": "irq_affinity", "device": address, "cpus": cpus}
+            if control:
+                entry["control_cpus"] = control
+            entries.setdefault(address, entry)
+            xps = (
+                queues.xps(policy, address, cpus) if port.nic.netdev and address == port.nic.address else None
+            )
+            if xps is not None:
+                steering.setdefault(address, xps)
     if not entries:
         return None
     return Slice(
         "runtime",
-        tuple(entries[address] for address in entries),
+        (*entries.values(), *steering.values(), *irqbalance.entries(policy, tuple(entries))),
         "each rail NIC interrupts its own cores on its own NUMA node, away from ranks and from other NICs",
     )
 
 
-def _sysctls(settings: Mapping[str, str], policy: Policy) -> Optional[Slice]:
-    if not settings:
+def _sysctls(settings: Mapping[str, str], policy: Policy, later: Mapping[str, str]) -> Optional[Slice]:
+    """later: for devices that are called so from the next boot on."""
+    if not settings and not later:
         return None
-    entries = [_file("/etc/sysctl.d/90-railwright.conf", sysctls.conf_bytes(settings))]
+    lasting = dict(sorted({**later, **settings}.items()))
+    entries = [_file("/etc/sysctl.d/90-railwright.conf", sysctls.conf_bytes(lasting))]
     entries += [{"kind": "sysctl", "name": name, "value": value} for name, value in settings.items()]
     return Slice(
         "runtime",
@@ -178,42 +240,3 @@ def _imex(nodes: Sequence[str]) -> Optional[Slice]:
         "IMEX carries NVLink over nodes and wants the same list on all nodes of the clique; it reads it when it starts "
         "only, and a restart breaks jobs, so nothing here restarts it",
     )
-
-
-def _boot_unit(policy: Policy, boot: BootPolicy) -> Slice:
-    unit = f"/etc/systemd/system/{BOOT_UNIT}"
-    return Slice(
-        "runtime",
-        (
-            {"kind": "file", "path": ZIPAPP, "sha256": boot.sha256, "mode": "0644"},
-            _file(POLICY_FILE, canonical(policy)),
-            _file(unit, _UNIT),
-            {
-                "kind": "systemd_unit",
-                "name": BOOT_UNIT,
-                "enabled": True,
-                "state": "started",
-                "restart_if_older_than": [ZIPAPP, POLICY_FILE, unit],
-            },
-        ),
-        "interrupts and the like are forgotten at every boot; this unit plans again from the policy and puts them back",
-    )
-
-
-# It is ordered before what runs work, never before sshd, and it ends: a node that cannot be tuned must stay reachable.
-_UNIT = f"""{_HEADER}[Unit]
-Description=Railwright: put this node's plan back
-Documentation=file:{POLICY_FILE}
-After=local-fs.target systemd-modules-load.service systemd-udev-settle.service openibd.service network.target
-Before=slurmd.service kubelet.service docker.service containerd.service
-ConditionPathExists={POLICY_FILE}
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/usr/bin/python3 {ZIPAPP} boot
-TimeoutStartSec=120
-
-[Install]
-WantedBy=multi-user.target
-"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Optional
 
 from ..node.model import Finding, Host, Policy, Setting
 from .effects import of_kind
@@ -12,12 +13,26 @@ from .workloads import TABLE
 _LEAST = frozenset(effect.name for effect in TABLE if effect.least)
 
 
-def chosen(policy: Policy, host: Host, settings: tuple[Setting, ...]) -> tuple[dict[str, str], list[Finding]]:
-    """Settings by name, in order, and findings. Only settings that this kernel has are chosen."""
+def chosen(
+    policy: Policy,
+    host: Host,
+    settings: tuple[Setting, ...],
+    rails: Optional[Mapping[str, str]] = None,
+    least: Optional[Mapping[str, int]] = None,
+) -> tuple[dict[str, str], list[Finding]]:
+    """Settings by name, in order, and findings. Only settings that this kernel has are chosen.
+
+    rails: what the rails' network asks for. least: the same where more is as good. The policy's own word comes last.
+    """
     wanted = {
         name: _value(name, value, host.sysctls.get(name, ""), policy)
         for name, value in of_kind(settings, "sysctl").items()
     }
+    wanted.update(rails or {})
+    for name, value in (least or {}).items():
+        if name not in policy.effects:
+            known = [text for text in (wanted.get(name, ""), host.sysctls.get(name, "")) if text.isdecimal()]
+            wanted[name] = str(max(value, *map(int, known)))
     wanted.update(policy.sysctls)
     values = {name: value for name, value in sorted(wanted.items()) if value != "" and name in host.sysctls}
     asked = {name for name in policy.effects if name in wanted} | set(policy.sysctls)

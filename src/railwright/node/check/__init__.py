@@ -9,22 +9,29 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..model import Facts, Finding, Plan
-from . import login, slices, witnesses
+from . import devices, driver, infiniband, login, rails, slices, witnesses
 from .answer import Answer, is_open, rows, with_accepted
 
 __all__ = ["check", "checks", "is_open"]
 
 
-def check(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None) -> tuple[Finding, ...]:
+def check(
+    plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None, earlier: Optional[Facts] = None
+) -> tuple[Finding, ...]:
     """What differs between the plan and the node, in the order of the plan.
 
-    accept: findings that the policy bears, code to reason. A plan that was refused has nothing on the node to be
+    accept: findings that the policy bears, code to reason. earlier: the facts as they were before, for what only a
+    difference tells (counters of errors). A plan that was refused has nothing on the node to be
     compared. Raises InputError for an entry of the plan that lacks a key.
     """
-    return tuple(answer.finding for answer in _answers(plan, facts, accept) if answer.finding is not None)
+    return tuple(
+        answer.finding for answer in _answers(plan, facts, accept, earlier) if answer.finding is not None
+    )
 
 
-def checks(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None) -> list[dict[str, Any]]:
+def checks(
+    plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None, earlier: Optional[Facts] = None
+) -> list[dict[str, Any]]:
     """Rows {"name", "ok", "detail", "skipped"}, one for each kind of question. Raises as `check` does."""
     if plan.status == "refused":
         return [
@@ -35,12 +42,24 @@ def checks(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]] = None)
                 "skipped": True,
             }
         ]
-    return rows(_answers(plan, facts, accept))
+    return rows(_answers(plan, facts, accept, earlier))
 
 
-def _answers(plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]]) -> tuple[Answer, ...]:
+def _answers(
+    plan: Plan, facts: Facts, accept: Optional[Mapping[str, str]], earlier: Optional[Facts]
+) -> tuple[Answer, ...]:
     if plan.status == "refused":
         return ()
     return with_accepted(
-        (*slices.answers(plan, facts), *witnesses.answers(facts), *login.answers(facts)), accept or {}
+        (
+            *slices.answers(plan, facts),
+            *devices.answers(plan, facts),
+            *(() if earlier is None else devices.grown(earlier, facts)),
+            *rails.answers(plan, facts),
+            *infiniband.answers(plan, facts),
+            *driver.answers(plan, facts),
+            *witnesses.answers(facts),
+            *login.answers(facts),
+        ),
+        accept or {},
     )

@@ -11,6 +11,7 @@ from ..discover import IRQBALANCE
 from ..discover.host import sysctl_path
 from ..model import Facts, FileFact, Finding, InputError, Irq, Plan, Unit, format_cpulist, parse_cpulist
 from ..state.irq_item import is_control
+from . import devices, lossless, rail_items, software
 from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
@@ -27,6 +28,9 @@ def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:
         for number, entry in enumerate(part.entries):
             kind = entry.get("kind")
             examine = _KINDS.get(str(kind))
+            by_facts = _BY_FACTS.get(str(kind))
+            if by_facts is not None:
+                examine = _of_facts(by_facts, facts)
             if examine is None:
                 why = f"no witness tells of a {kind}"
                 yield unseen(f"{name}.{kind}", f"slices.{name}.entries[{number}]", why, "look at the node")
@@ -37,6 +41,16 @@ def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:
                 raise InputError(f"plan.slices.{name}.entries[{number}]", f"has no {error}") from None
     if any(entry.get("kind") == "irq_affinity" for part in plan.slices.values() for entry in part.entries):
         yield _irqbalance(plan, asked)
+
+
+# Kinds that are looked up in the facts by themselves.
+_BY_FACTS = {**devices.KINDS, **lossless.KINDS, **rail_items.KINDS, **software.KINDS}
+
+
+def _of_facts(
+    examine: Callable[[Facts, str, Entry], Iterator[Answer]], facts: Facts
+) -> Callable[[_Asked, str, Entry], Iterator[Answer]]:
+    return lambda _, name, entry: examine(facts, name, entry)
 
 
 class _Asked:
@@ -78,10 +92,10 @@ def _file(asked: _Asked, name: str, entry: Entry) -> Iterator[Answer]:
 
 
 def _noun(name: str, path: str) -> str:
-    """The boot unit's two files have names of their own; all else is content."""
+    """The boot unit's program and units have names of their own; all else is content."""
     if name != "boot_unit":
         return "content"
-    return {"pyz": "zipapp", "service": "unit"}.get(path.rpartition(".")[2], "content")
+    return {"pyz": "zipapp", "service": "unit", "path": "unit"}.get(path.rpartition(".")[2], "content")
 
 
 def _mode(asked: _Asked, code: str, entry: Entry, found: FileFact) -> Iterator[Answer]:
@@ -210,7 +224,7 @@ def _irqbalance(plan: Plan, asked: _Asked) -> Answer:
         return unseen(code, IRQBALANCE, "the facts hold no systemd unit", _READ_AGAIN)
     if unit.active != "active":
         return Answer(code, why="irqbalance is not active")
-    remedy = "let it leave the rails alone (IRQBALANCE_ARGS=--banmod=mlx5_core), or systemctl disable --now irqbalance"
+    remedy = "set policy.queues.irqbalance to leave-rails, or systemctl disable --now irqbalance"
     why = "irqbalance is active and moves the interrupts that were placed"
     return Answer(code, Finding(code, "warning", IRQBALANCE, why, remedy))
 

@@ -12,27 +12,38 @@ import stat
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
 
-from ..model import Facts, FileFact, InputError, Witness
+from ..model import Facts, FileFact, InputError, Software, Witness
 from ..model.facts import SCHEMA
 from .cpus import read_cpuinfo, read_cpus, read_numa, read_online
+from .hardware_tools import run_hardware_tools
 from .host import INTERFACE_SYSCTLS, SYSCTLS
 from .host import read_host as _read_host
 from .irq import read_irqs
+from .managers import read_managers
 from .net import read_nics
+from .network import read_network
 from .nvidia_smi import with_nvidia_smi
 from .pci import gpus as read_gpus
 from .pci import read_pci
+from .pcie import read_errors, read_pcie
+from .platform import read_platform
+from .power import read_power
+from .qos import read_qos
 from .questions import questions
+from .queues import read_queues
 from .routes import read_routes
-from .tools import read_units, run_tools
+from .software import read_software
+from .tools import read_units, run_port_tools, run_tools
 from .tree import Tree
 
 __all__ = ["INTERFACE_SYSCTLS", "IRQBALANCE", "SYSCTLS", "discover"]
 
 # It moves interrupts behind everybody's back, so its state is always read.
 IRQBALANCE = "irqbalance.service"
+# It writes the DCB of ports that it serves, whoever else does.
+LLDPAD = "lldpad.service"
 # A watched file is one that the project writes: the largest is the boot zipapp, below 1 MiB.
 _WATCHED_BYTES = 64 * 1024 * 1024
 _KERNEL = ("sys/", "proc/")
@@ -44,14 +55,17 @@ def discover(
     watch: Sequence[str] = (),
     units: Sequence[str] = (),
     sysctls: Sequence[str] = (),
+    packages: Sequence[str] = (),
     tools: bool = False,
+    ports: bool = False,
 ) -> Facts:
     """Facts of the machine below `root` ("/" is this one; a Tree serves as it is).
 
     watch: absolute paths of files whose digest, mode and owner are wanted. units: systemd units besides irqbalance's.
-    sysctls: keys besides SYSCTLS, a policy's say. tools: whether to run lspci, nvidia-smi, systemctl and ip, and for
-    ports of an Ethernet fabric lldpcli, dcb and ethtool, and keep what they say. units and tools are answered for "/"
-    only. Raises InputError, naming the file, for what no kernel writes and for a tree that is no machine.
+    sysctls: keys besides SYSCTLS, a policy's say. packages: names besides those of a GPU node's stack. tools: whether
+    to run lspci, nvidia-smi, systemctl and ip, and for ports of an Ethernet fabric lldpcli, dcb and ethtool, and keep
+    what they say. ports: whether to ask the ports alone. units, tools and ports are answered for "/" only. Raises
+    InputError, naming the file, for what no kernel writes and for a tree that is no machine.
     """
     tree = root if isinstance(root, Tree) else Tree(root)
     if not tree.is_folder("sys/devices/system/cpu"):
@@ -64,10 +78,16 @@ def discover(
     online = read_online(tree)
     numa = read_numa(tree, online)
     pci = read_pci(tree)
-    nics, notes = read_nics(tree, pci, read_routes(tree))
+    routes = read_routes(tree)
+    nics, notes = read_nics(tree, pci, routes)
     gpus = read_gpus(tree, pci)
     with_irqs = frozenset({gpu.address or "" for gpu in gpus} | {nic.address or "" for nic in nics})
+    cpus = read_cpus(tree, cpuinfo, online, numa)
     outputs = run_tools(nics) if tools and tree.live else ()
+    if ports and not tools and tree.live:
+        outputs = run_port_tools(nics)
+    if tools and tree.live:
+        outputs += run_hardware_tools(nics, pci.devices, cpus.arch or "")
     gpus, conflicts = with_nvidia_smi(gpus, outputs)
     notes = (*notes, *questions(nics, pci.devices))
     if not pci.seen:
@@ -75,11 +95,13 @@ def discover(
             *notes,
             f"{tree.where('sys/bus/pci/devices')} is not there: this witness shows no PCI device",
         )
+    software, said = _software(tree, packages)
+    notes = (*notes, *said)
     return Facts(
         schema=SCHEMA,
         witnesses=(Witness("sysfs", str(tree.root)),),
         host=_read_host(tree, cpuinfo, nics, sysctls),
-        cpus=read_cpus(tree, cpuinfo, online, numa),
+        cpus=cpus,
         numa=numa,
         roots=pci.roots,
         pci=pci.devices,
@@ -87,11 +109,28 @@ def discover(
         nics=nics,
         irqs=read_irqs(tree, pci, with_irqs),
         files=tuple(_watched(tree, path) for path in dict.fromkeys(watch)),
-        units=read_units(tuple(dict.fromkeys((IRQBALANCE, *units)))) if tree.live else (),
+        units=read_units(tuple(dict.fromkeys((IRQBALANCE, LLDPAD, *units)))) if tree.live else (),
         tools=outputs,
         conflicts=conflicts,
         notes=notes,
+        network=read_network(tree, nics, routes),
+        managers=read_managers(tree, nics),
+        pcie=read_pcie(tree, pci),
+        pcie_errors=read_errors(tree, pci),
+        queues=read_queues(tree, nics),
+        qos=read_qos(tree, nics, outputs),
+        platform=read_platform(tree, nics),
+        software=software,
+        power=read_power(tree),
     )
+
+
+def _software(tree: Tree, asked: Sequence[str]) -> tuple[Optional[Software], tuple[str, ...]]:
+    """A package record that cannot be read must not keep a node from being planned: it is unknown, and said."""
+    try:
+        return read_software(tree, asked), ()
+    except InputError as error:
+        return None, (f"the node's software is not known: {error}",)
 
 
 def _watched(tree: Tree, path: str) -> FileFact:

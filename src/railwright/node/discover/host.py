@@ -70,7 +70,7 @@ SYSCTLS = (
     "vm.zone_reclaim_mode",
 )
 # The same for each port's netdev: which of several interfaces in one subnet answers and speaks (ARP flux).
-INTERFACE_SYSCTLS = ("arp_announce", "arp_filter", "arp_ignore", "rp_filter")
+INTERFACE_SYSCTLS = ("accept_local", "arp_announce", "arp_filter", "arp_ignore", "rp_filter")
 
 _MODULES = re.compile(
     r"(?:nvidia(?:_.*)?|nv_peer_mem|gdrdrv|nouveau|nova_.*|amdgpu|mlx[45]_.*|mlxfw|mlx_compat|ib_.*|rdma_.*|iw_cm|iw_cxgb4"

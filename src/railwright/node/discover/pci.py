@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Optional
 
+from ..config_space import EXTENDED_BYTES
 from ..model import Gpu, InputError, Link, PciDevice, Root, normalise_address, sort_key
-from .config import CONFIG_BYTES, EXTENDED_BYTES, Config, read_config
+from .config import CONFIG_BYTES, Config, read_config
 from .tree import Tree
 
 DEVICES = "sys/bus/pci/devices"

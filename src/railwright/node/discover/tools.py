@@ -17,6 +17,7 @@ from ..model import InputError, Nic, Tool, Unit
 
 OUTPUT_BYTES = 4 * 1024 * 1024
 TIMEOUT_SECONDS = 20.0
+RULES, ROUTES = "ip-rule", "ip-route"
 # Each tool by the name under which check and report look for it.
 TOOLS = (
     ("lspci", ("lspci", "-D", "-nn", "-vvv")),
@@ -40,6 +41,9 @@ TOOLS = (
     ),
     ("systemctl", ("systemctl", "--version")),
     ("ip-link", ("ip", "-j", "link")),
+    # Numbers instead of names of tables: a name is what /etc/iproute2/rt_tables says.
+    (RULES, ("ip", "-N", "-j", "-4", "rule")),
+    (ROUTES, ("ip", "-N", "-j", "-4", "route", "show", "table", "all")),
 )
 # What the ports of the fabric say. A port answers in milliseconds; where a driver hangs, this is for all of them.
 MOST_PORTS = 64
@@ -47,6 +51,8 @@ PORT_BYTES = 64 * 1024
 PORT_SECONDS = 5.0
 PORTS_SECONDS = 20.0
 DCB = ("pfc", "app", "ets", "dcbx")
+# What a host alone has to say: no switch is compared with it.
+DCB_OF_HOST = ("buffer", "maxrate")
 NEIGHBOURS = "lldpcli"
 _UNIT = re.compile(
     r"[A-Za-z0-9:_.\\@-]+\.(?:service|socket|target|timer|path|mount|automount|swap|slice|scope|device)"
@@ -112,17 +118,26 @@ def _collect(pipe: IO[bytes], deadline: float, limit: int) -> tuple[bytes, bool]
 
 
 def run_tools(nics: Sequence[Nic] = ()) -> tuple[Tool, ...]:
-    """All of TOOLS, one after the other, then what these NICs' ports are asked.
+    """All of TOOLS, one after the other, then what these NICs' ports are asked."""
+    return (*(run_tool(name, argv) for name, argv in TOOLS), *run_port_tools(nics))
 
-    Once PORTS_SECONDS are spent, what is left of the ports' is not started (code 124, no output).
-    """
-    outputs = [run_tool(name, argv) for name, argv in TOOLS]
+
+def run_port_tools(nics: Sequence[Nic]) -> tuple[Tool, ...]:
+    """What these NICs' ports are asked. Once PORTS_SECONDS are spent, the rest is not started (code 124, no output)."""
+    outputs: list[Tool] = []
     deadline = time.monotonic() + PORTS_SECONDS
     for name, argv in port_tools(nics):
-        left = min(PORT_SECONDS, deadline - time.monotonic())
-        size = OUTPUT_BYTES if name == NEIGHBOURS else PORT_BYTES
-        outputs.append(run_tool(name, argv, left, size) if left > 0 else Tool(name, argv, _STOPPED, ""))
+        outputs.append(_in_time(name, argv, deadline))
+    without = {tool.argv[-1] for tool in outputs if tool.argv[0] == "dcb" and tool.code is None}
+    for netdev in (name for name in fabric_netdevs(nics)[:MOST_PORTS] if name in without):
+        outputs.append(_in_time(mlnx_tool(netdev), ("mlnx_qos", "-i", netdev), deadline))
     return tuple(outputs)
+
+
+def _in_time(name: str, argv: tuple[str, ...], deadline: float) -> Tool:
+    left = min(PORT_SECONDS, deadline - time.monotonic())
+    size = OUTPUT_BYTES if name == NEIGHBOURS else PORT_BYTES
+    return run_tool(name, argv, left, size) if left > 0 else Tool(name, argv, _STOPPED, "")
 
 
 def port_tools(nics: Sequence[Nic]) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -132,7 +147,8 @@ def port_tools(nics: Sequence[Nic]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     if netdevs:
         asked.append((NEIGHBOURS, ("lldpcli", "-f", "json", "show", "neighbors", "details")))
     for netdev in netdevs[:MOST_PORTS]:
-        asked += [(dcb_tool(part, netdev), ("dcb", "-j", part, "show", "dev", netdev)) for part in DCB]
+        parts = (*DCB, *DCB_OF_HOST)
+        asked += [(dcb_tool(part, netdev), ("dcb", "-j", part, "show", "dev", netdev)) for part in parts]
         asked.append((pause_tool(netdev), ("ethtool", "-a", netdev)))
     return tuple(asked)
 
@@ -163,6 +179,11 @@ def dcb_tool(part: str, netdev: str) -> str:
 def pause_tool(netdev: str) -> str:
     """The name under which `ethtool -a IF` is kept."""
     return f"ethtool-pause-{netdev}"
+
+
+def mlnx_tool(netdev: str) -> str:
+    """The name under which `mlnx_qos -i IF` is kept, which is asked where there is no dcb."""
+    return f"mlnx-qos-{netdev}"
 
 
 def read_units(names: Sequence[str]) -> tuple[Unit, ...]:

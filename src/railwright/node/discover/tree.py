@@ -24,6 +24,7 @@ _NO_VALUE = frozenset(
         errno.ENOTDIR,
         errno.ENODEV,
         errno.ENXIO,
+        errno.ESRCH,  # of a process that has just ended
         errno.EINVAL,
         errno.EOPNOTSUPP,
         errno.EIO,

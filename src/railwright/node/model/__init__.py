@@ -2,6 +2,8 @@
 
 from .codec import InputError, from_json, to_json
 from .cpulist import format_cpulist, parse_cpulist
+from .device_policy import NicFirmwarePolicy, PciePolicy, QueuesPolicy
+from .driver_policy import DriverPolicy, FabricManagerPolicy
 from .facts import (
     Acs,
     C2c,
@@ -30,7 +32,11 @@ from .facts import (
     Witness,
 )
 from .finding import Finding
+from .lossless import LosslessPolicy, TrafficClass
+from .manager_facts import ManagedPort, Managers
+from .network_facts import InfinibandPort, LocalAddress, Master, NetworkFacts
 from .pci import normalise_address, sort_key
+from .pcie_facts import Bar, PcieErrors, PcieFacts, PcieFunction
 from .plan import (
     Bound,
     Certificate,
@@ -46,6 +52,7 @@ from .plan import (
     Setting,
     Slice,
 )
+from .platform_facts import CudaTried, DriverUse, FailedBuild, Platform, Probe, Reached
 from .policy import (
     BootPolicy,
     CorePolicy,
@@ -56,11 +63,18 @@ from .policy import (
     NvlinkPolicy,
     Policy,
 )
+from .qos import Buffers, Ets, Qos
+from .queue_facts import Queues
+from .rails_policy import RailAddress, RailsPolicy
+from .software import Dkms, IdleState, Kernel, Package, PackageLock, Power, Software
+from .software_policy import KernelPolicy, PinPolicy, SoftwarePolicy, SourcePolicy
 
 __all__ = [
     "Acs",
+    "Bar",
     "BootPolicy",
     "Bound",
+    "Buffers",
     "C2c",
     "Certificate",
     "Claim",
@@ -68,24 +82,42 @@ __all__ = [
     "Core",
     "CorePolicy",
     "Cpus",
+    "CudaTried",
     "CutLink",
+    "Dkms",
+    "DriverPolicy",
+    "DriverUse",
+    "Ets",
     "Expect",
     "Fabric",
+    "FabricManagerPolicy",
     "Facts",
+    "FailedBuild",
     "FileFact",
     "Finding",
     "Gid",
     "Gpu",
     "Host",
+    "IdleState",
+    "InfinibandPort",
     "InputError",
     "Irq",
+    "Kernel",
+    "KernelPolicy",
     "Link",
     "LoadedLink",
+    "LocalAddress",
+    "LosslessPolicy",
+    "ManagedPort",
+    "Managers",
+    "Master",
     "Module",
     "NcclPolicy",
+    "NetworkFacts",
     "NetworkPlan",
     "NetworkPolicy",
     "Nic",
+    "NicFirmwarePolicy",
     "NicPolicy",
     "NumaNode",
     "NvLink",
@@ -93,17 +125,37 @@ __all__ = [
     "NvlinkPlan",
     "NvlinkPolicy",
     "P2p",
+    "Package",
+    "PackageLock",
     "Path",
     "PciDevice",
+    "PcieErrors",
+    "PcieFacts",
+    "PcieFunction",
+    "PciePolicy",
+    "PinPolicy",
     "Plan",
     "PlannedGpu",
     "PlannedNic",
+    "Platform",
     "Policy",
+    "Power",
+    "Probe",
+    "Qos",
+    "Queues",
+    "QueuesPolicy",
+    "RailAddress",
+    "RailsPolicy",
     "Rank",
+    "Reached",
     "Root",
     "Setting",
     "Slice",
+    "Software",
+    "SoftwarePolicy",
+    "SourcePolicy",
     "Tool",
+    "TrafficClass",
     "Unit",
     "Witness",
     "format_cpulist",

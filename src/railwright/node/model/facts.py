@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .codec import InputError, from_json
+from .manager_facts import Managers
+from .network_facts import NetworkFacts
+from .pcie_facts import PcieErrors, PcieFacts
+from .platform_facts import Platform
+from .qos import Qos
+from .queue_facts import Queues
+from .software import Power, Software
 from .soundness import must_be_sound
 
 SCHEMA = "railwright.facts/1"
@@ -401,6 +408,15 @@ class Facts:
     complete: bool = True
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict)
+    network: NetworkFacts = field(default_factory=NetworkFacts)
+    managers: Managers = field(default_factory=Managers)
+    pcie: PcieFacts = field(default_factory=PcieFacts)
+    pcie_errors: tuple[PcieErrors, ...] = ()
+    queues: tuple[Queues, ...] = ()
+    qos: tuple[Qos, ...] = ()
+    platform: Optional[Platform] = None
+    software: Optional[Software] = None
+    power: Optional[Power] = None
 
     @classmethod
     def read(cls, data: Any, where: str = "facts") -> Facts:

@@ -18,6 +18,18 @@ _SUBJECT = {
     "sysctl": "name",
     "systemd_unit": "name",
     "irq_affinity": "device",
+    "nvconfig": "device",
+    "pci_register": "device",
+    "ethtool_channels": "device",
+    "ethtool_rings": "device",
+    "ethtool_coalesce": "device",
+    "queue_cpus": "device",
+    "packages": "name",
+    "package_index": "name",
+    "initramfs": "name",
+    "boot_arguments": "name",
+    "sysfs_each": "path",
+    "network": "backend",
 }
 
 
@@ -252,8 +264,13 @@ class Plan:
     policy_sha256: str = ""
 
     def files(self) -> tuple[str, ...]:
-        """Paths that the plan writes, in order: what a reader has to look at."""
-        return tuple(e["path"] for e in self._entries() if e["kind"] in ("file", "json_keys", "sysfs"))
+        """Paths that the plan writes, in order: what a reader has to look at. Of a pattern the file of CPU 0."""
+        paths = (e for e in self._entries() if e["kind"] in ("file", "json_keys", "sysfs", "sysfs_each"))
+        return tuple(e["path"].replace("*", "0") if e["kind"] == "sysfs_each" else e["path"] for e in paths)
+
+    def packages(self) -> tuple[str, ...]:
+        """Packages that the plan names, in order."""
+        return tuple(name for e in self._entries() if e["kind"] == "packages" for name in e["versions"])
 
     def units(self) -> tuple[str, ...]:
         """systemd units that the plan sets, in order."""

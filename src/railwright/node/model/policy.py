@@ -7,11 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .codec import InputError, from_json
+from .device_policy import NicFirmwarePolicy, PciePolicy, QueuesPolicy
+from .device_policy import must_be_sound as devices_must_be_sound
+from .driver_policy import DriverPolicy, FabricManagerPolicy
+from .driver_policy import must_be_known as driver_must_be_known
+from .lossless import LosslessPolicy
+from .lossless import must_agree as lossless_must_agree
+from .rails_policy import RailsPolicy
+from .rails_policy import must_be_sound as rails_must_be_sound
+from .software_policy import KernelPolicy, SoftwarePolicy
+from .software_policy import must_be_sound as software_must_be_sound
 
 SCHEMA = "railwright.policy/1"
 WORKLOADS = ("train-large", "train-single-node", "inference-latency", "inference-throughput", "moe-alltoall")
 FABRICS = ("rail-only", "rail-optimised", "flat")
 CONTAINERS = ("cdi", "enroot")
+_WAYS_IN = ("ssh.service", "sshd.service", "systemd-logind.service", "dbus.service")
 ROLES = ("rail", "storage", "management", "spare", "down", "vf", "second-port", "nvlink-mgmt", "unknown")
 
 
@@ -92,9 +103,14 @@ class CorePolicy:
 
 @dataclass(frozen=True)
 class BootPolicy:
-    """The boot unit: the digest of the zipapp that the node must run."""
+    """The boot unit. sha256: of the zipapp that the node must run; "" is the one that the controller's checkout builds.
 
-    sha256: str
+    gate: units that start only on a node that was found as planned ("slurmd.service"); without any, such units start
+    after the boot unit, whatever it found.
+    """
+
+    sha256: str = ""
+    gate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -122,6 +138,15 @@ class Policy:
     manage: dict[str, bool] = field(default_factory=dict)
     accept: dict[str, str] = field(default_factory=dict)
     boot: Optional[BootPolicy] = None
+    rails: RailsPolicy = field(default_factory=RailsPolicy)
+    driver: DriverPolicy = field(default_factory=DriverPolicy)
+    fabric_manager: FabricManagerPolicy = field(default_factory=FabricManagerPolicy)
+    pcie: PciePolicy = field(default_factory=PciePolicy)
+    queues: QueuesPolicy = field(default_factory=QueuesPolicy)
+    lossless: Optional[LosslessPolicy] = None
+    nic_firmware: NicFirmwarePolicy = field(default_factory=NicFirmwarePolicy)
+    software: SoftwarePolicy = field(default_factory=SoftwarePolicy)
+    kernel: Optional[KernelPolicy] = None
 
     @classmethod
     def read(cls, data: Any, where: str = "policy") -> Policy:
@@ -142,6 +167,12 @@ class Policy:
             raise InputError(f"{where}.cores", "expected irq_per_nic >= 1 and housekeeping >= 0")
         _must_be_known(policy, where)
         _must_be_writable(policy, where)
+        rails_must_be_sound(policy.rails, f"{where}.rails")
+        software_must_be_sound(policy.software, policy.kernel, where)
+        driver_must_be_known(policy.driver, policy.fabric_manager, where)
+        if policy.lossless is not None:
+            lossless_must_agree(policy.lossless, f"{where}.lossless")
+        devices_must_be_sound(policy.pcie, policy.queues, policy.nic_firmware, where)
         return policy
 
 
@@ -191,9 +222,25 @@ def _must_be_writable(policy: Policy, where: str) -> None:
         r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*", interface
     ):
         raise InputError(f"{where}.nccl.socket_ifname", f"found {interface!r}", "expected interface names")
-    if policy.boot is not None and not re.fullmatch(r"[0-9a-f]{64}", policy.boot.sha256):
+    if policy.boot is not None and not re.fullmatch(r"(?:[0-9a-f]{64})?", policy.boot.sha256):
         raise InputError(
             f"{where}.boot.sha256", f"found {policy.boot.sha256!r}", "expected 64 hexadecimal digits"
+        )
+    for unit in () if policy.boot is None else policy.boot.gate:
+        # Whoever repairs the node has to get in.
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*\.service", unit) or unit in _WAYS_IN:
+            raise InputError(
+                f"{where}.boot.gate",
+                f"found {unit!r}",
+                "expected services that run work, like slurmd.service; never the way into the node",
+            )
+    marked = policy.nccl.traffic_class
+    # RFC 3168: two bits of ECN below the six of the DSCP; 3 is what a congested switch writes, and no sender.
+    if marked is not None and (not 0 <= marked <= 255 or marked & 3 == 3):
+        raise InputError(
+            f"{where}.nccl.traffic_class",
+            f"found {marked}",
+            "expected DSCP x 4, with 2 more for ECN (DSCP 26: 106), 255 at most",
         )
     for count in (policy.expect.gpus, policy.expect.rails):
         if count is not None and count < 0:

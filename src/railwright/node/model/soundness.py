@@ -43,7 +43,7 @@ def must_be_sound(facts: Facts, where: str) -> None:
     for n, nic in enumerate(facts.nics):
         _address(nic.address, f"{where}.nics[{n}].address")
         _not_negative(nic.rate, f"{where}.nics[{n}].rate")
-        for field in ("name", "rdma", "netdev", "master"):
+        for field in ("name", "rdma", "netdev", "master", "mac"):
             name = getattr(nic, field)
             _name(name, f"{where}.nics[{n}].{field}")
         for m, address in enumerate(nic.functions):
@@ -52,6 +52,25 @@ def must_be_sound(facts: Facts, where: str) -> None:
             raise InputError(
                 f"{where}.nics[{n}].bluefield", f"found {nic.bluefield!r}", "expected nic, dpu, empty or null"
             )
+    for n, function in enumerate(facts.pcie.functions):
+        _address(function.address, f"{where}.pcie.functions[{n}].address")
+    for n, errors in enumerate(facts.pcie_errors):
+        _address(errors.address, f"{where}.pcie_errors[{n}].address")
+    for n, queues in enumerate(facts.queues):
+        _name(queues.netdev, f"{where}.queues[{n}].netdev")
+    for n, port in enumerate(facts.qos):
+        _address(port.device, f"{where}.qos[{n}].device")
+        _name(port.netdev, f"{where}.qos[{n}].netdev")
+    for n, master in enumerate(facts.network.masters):
+        _name(master.name, f"{where}.network.masters[{n}].name")
+    for n, local in enumerate(facts.network.addresses):
+        _name(local.interface, f"{where}.network.addresses[{n}].interface")
+    for n, managed in enumerate(facts.managers.ports):
+        _name(managed.netdev, f"{where}.managers.ports[{n}].netdev")
+        _address(managed.device, f"{where}.managers.ports[{n}].device")
+        _udev_path(managed.path, f"{where}.managers.ports[{n}].path")
+    for n, fabric in enumerate(facts.network.infiniband):
+        _name(fabric.nic, f"{where}.network.infiniband[{n}].nic")
     for n, node in enumerate(facts.numa):
         _cpulist(node.cpus, f"{where}.numa[{n}].cpus")
     for n, path in enumerate(facts.paths):
@@ -85,6 +104,12 @@ def _name(name: Optional[str], where: str) -> None:
     """Names go into configuration files and commands."""
     if name is not None and not re.fullmatch(r"[A-Za-z0-9_.:@+-]{1,64}", name):
         raise InputError(where, f"found {name[:40]!r}", "expected a name of letters, digits and _ . : @ + -")
+
+
+def _udev_path(path: Optional[str], where: str) -> None:
+    """A path of a device goes into files that read it as a pattern."""
+    if path is not None and not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", path):
+        raise InputError(where, f"found {path[:40]!r}", "expected a path of udev's like pci-0000:18:00.0")
 
 
 def _not_negative(value: Optional[float], where: str) -> None:

@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Optional
 
 from ..model import InputError
-from . import holder
+from . import confirm, holder
+from .command import Said, Tools
+from .command import run as run_program
 from .converge import converge, foretell
 from .fields import expected
 from .item import Item, Node, Runner
 from .kinds import read_slices, slice_name
 from .lock import Held, Lock
+from .network_item import held_back, settled
 from .outcome import Failure, ItemOutcome, Outcome, StateError
+from .record import Record
 from .unit_item import systemctl
 
 __all__ = [
@@ -31,8 +36,10 @@ __all__ = [
     "InputError",
     "ItemOutcome",
     "Outcome",
+    "Said",
     "StateError",
     "apply",
+    "confirmed",
     "hold",
     "release",
     "revert",
@@ -49,7 +56,9 @@ def apply(
     unit: str = "",
     wait: float = 0.0,
     run: str = "",
+    link_seconds: Optional[float] = None,
     runner: Optional[Runner] = None,
+    tools: Optional[Tools] = None,
 ) -> Outcome:
     """Brings the node to these slices: `{slice: [entry, ...]}`; slices that are not named are left alone.
 
@@ -57,36 +66,51 @@ def apply(
     holds a node's files. blobs: `{sha256: base64}`, bytes of files that are named by their digest. owner: a label of
     the caller, for whoever meets its lock. unit: the systemd unit in which the caller runs, so that it may write while
     the run that starts it waits for it. wait: seconds to wait for another run. run: the run that this call is a part
-    of, when it holds the node (`hold`). runner: runs systemctl; None is the node's own, and none for another root.
+    of, when it holds the node (`hold`). link_seconds: how long to wait for all the links that writes take away; None
+    waits for each a minute. runner: runs systemctl, tools: runs other programs; None is the node's own, and none for
+    another root.
 
     An item that cannot be set is in `failures`, and the others are set all the same. Raises InputError for input that
     cannot be used and StateError (Held: another run is at work) before anything is written.
     """
-    node = _node(root, runner)
-    items = read_slices(slices, blobs)
-    return (
+    node = replace(_node(root, runner, tools), link_seconds=link_seconds)
+    items, undone = held_back(node, read_slices(slices, blobs), at_boot=bool(unit))
+    if not check and not unit:
+        confirm.settle(node)
+    outcome = (
         foretell(node, items, "release", holder.run_name(run))
         if check
         else converge(node, items, "release", Lock(node, owner, unit, wait, holder.run_name(run)))
     )
+    if not check and not unit:
+        settled(node, items, replace(outcome, failures=(*outcome.failures, *undone)))
+    return replace(outcome, failures=(*outcome.failures, *undone))
 
 
 def revert(
     names: Optional[Sequence[str]] = None,
     *,
+    but: Sequence[str] = (),
     root: str = "/",
     check: bool = False,
     owner: str = "",
     wait: float = 0.0,
     run: str = "",
     runner: Optional[Runner] = None,
+    tools: Optional[Tools] = None,
 ) -> Outcome:
     """Puts back what was there before these slices (None: all of them), as far as nobody changed it since.
 
+    but: slices that are left as they stand where no names are given.
     A slice that the record does not know is no error: nothing is to be put back. The rest as in `apply`.
     """
-    node = _node(root, runner)
+    node = _node(root, runner, tools)
     items = None if names is None else _named(names)
+    left = _named(but, "but")
+    if not check:
+        confirm.settle(node)
+    if items is None and left:
+        items = {name: [] for name in Record.read(node).slices if name not in left}
     return (
         foretell(node, items, "revert", holder.run_name(run))
         if check
@@ -114,22 +138,36 @@ def hold(
         raise expected("seconds", "a whole number", seconds)
     if not 1 <= seconds <= holder.LONGEST_SECONDS:
         raise InputError("seconds", f"{seconds} is out of range", f"expected 1 to {holder.LONGEST_SECONDS}")
-    holder.hold(_node(root, None), owner, run, seconds, check)
+    node = _node(root, None)
+    if not check:
+        confirm.settle(node)
+    holder.hold(node, owner, run, seconds, check)
 
 
 def release(run: str, *, root: str = "/", check: bool = False) -> bool:
     """Lets the node go that `hold` holds for this run; whether it was held. Raises InputError and StateError."""
     node = _node(root, None)
+    if not check:
+        confirm.settle(node)
     return not check and bool(holder.run_name(run)) and holder.release(node, run)
 
 
-def _named(names: Any) -> dict[str, list[Item]]:
+def confirmed(*, root: str = "/", check: bool = False, runner: Optional[Runner] = None) -> None:
+    """Somebody has reached the node after a change of its network, which stands from now on.
+
+    Every other call that is no check and no boot says so too. Raises InputError.
+    """
+    if not check:
+        confirm.settle(_node(root, runner))
+
+
+def _named(names: Any, where: str = "names") -> dict[str, list[Item]]:
     if isinstance(names, str) or not isinstance(names, Sequence):
-        raise expected("names", "a list", names)
-    return {slice_name(name, f"names[{n}]"): [] for n, name in enumerate(names)}
+        raise expected(where, "a list", names)
+    return {slice_name(name, f"{where}[{n}]"): [] for n, name in enumerate(names)}
 
 
-def _node(root: str, runner: Optional[Runner]) -> Node:
+def _node(root: str, runner: Optional[Runner], tools: Optional[Tools] = None) -> Node:
     if not os.path.isabs(root) or not os.path.isdir(root):
         raise InputError(
             "root",
@@ -137,4 +175,9 @@ def _node(root: str, runner: Optional[Runner]) -> Node:
             "expected an absolute path to a folder that holds a node's files",
         )
     place = os.path.normpath(root)
-    return Node(place, systemctl if runner is None and place == "/" else runner)
+    own = place == "/"
+    return Node(
+        place,
+        systemctl if runner is None and own else runner,
+        run_program if tools is None and own else tools,
+    )

@@ -54,7 +54,14 @@ def converge(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, 
         run.sweep()
         run.plan()
         run.execute(lock)
-        return run.outcome()
+        if not run.world.requeued:
+            return run.outcome()
+        # Interrupts of new queues are there only now. What failed is not tried twice: it may have stopped a port.
+        again = _Run(node, slices, verb)
+        again.steps = [step for step in again.steps if step.item.follows_queues]
+        again.plan()
+        again.execute(lock)
+        return run.outcome().then(again.outcome())
 
 
 def foretell(node: Node, slices: Optional[Mapping[str, list[Item]]], verb: str, name: str = "") -> Outcome:
@@ -145,13 +152,22 @@ class _Run:
         for step in self.steps:
             told[step.name].append(step.tell(self.verb))
         changed = [step for step in self.steps if step.changed]
-        owed = [step.item.id for step in self.steps if self.reboots.owed(step.item)]
+        owed = [step.item.id for step in self.steps if self._boot_owed(step)]
         return Outcome(
             slices={name: tuple(items) for name, items in told.items()},
             diff=tuple(step.diff() for step in changed),
             failures=tuple(self.failures),
             reboot_needed=tuple(dict.fromkeys([*owed, *self.reboots.in_force])),
         )
+
+    def _boot_owed(self, step: Step) -> bool:
+        """What the system itself tells comes before what was written since the last boot."""
+        told = (
+            None
+            if step.releasing or step.failure is not None
+            else step.item.boot_owed(self.node, step.reading)
+        )
+        return self.reboots.owed(step.item) if told is None else told and step.item.reboot
 
     # Deciding
 
@@ -311,7 +327,10 @@ class _Run:
 
     def _settle_reboot(self, step: Step) -> None:
         if step.failure is None and step.item.reboot:
-            self.reboots.settle(step.item, {**step.reading.cells, **step.goal.cells})
+            if not step.goal.cells and step.item.boot_owed(self.node, step.reading) is False:
+                self.reboots.forget(step.item)
+            else:
+                self.reboots.settle(step.item, {**step.reading.cells, **step.goal.cells})
 
     def _forget_untouched(self, step: Step, kept: Kept) -> None:
         """After a failure: a cell that still has its prior value is not ours."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Optional
 
 from ..model import InputError
-from . import accounts, files
+from . import accounts, confirm, files
 from .fields import Fields, absolute, digest, only_cell, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
@@ -158,8 +158,17 @@ class FileItem(Item):
     def paths(self) -> tuple[str, ...]:
         return (self.path,)
 
+    def withheld(self, world: World) -> str:
+        why = "what has to come before its write could not be done"
+        return f"{self.path} was left alone: {why}" if self.path in world.failed else ""
+
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         found = files.read(node.root, self.path)
+        known = kept.cells.get("")
+        if found is not None and known is not None and confirm.put_back(node, self.path, found.sha256):
+            known.written.append(
+                snapshot_value(found)
+            )  # an earlier content of ours, as the record had it then
         return Reading({"": None if found is None else snapshot_value(found)}, detail=(found, node.root))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable, ClassVar, Optional
 
+from .command import Tools
 from .fields import Fields, expected
 from .outcome import Refused
 
@@ -27,10 +28,13 @@ STAGE_STOP, STAGE_RELEASE, STAGE_WRITE, STAGE_UNITS = range(4)
 
 @dataclass(frozen=True)
 class Node:
-    """Where things are written: a folder that holds a node's files, and its systemctl (None: it has none)."""
+    """Where things are written: a folder that holds a node's files, its systemctl and its other programs (None: it has
+    none). link_seconds: how long a run waits for links, all of them together; None waits for each its own time."""
 
     root: str = "/"
     systemctl: Optional[Runner] = None
+    tools: Optional[Tools] = None
+    link_seconds: Optional[float] = None
 
     def at(self, path: str) -> str:
         return path if self.root == "/" else self.root + path
@@ -41,13 +45,21 @@ class World:
     """What the run does elsewhere, for items that depend on other items.
 
     changing: paths whose content it writes or removes. creating: those that were not there. failed: those that it
-    could not set. reload: systemd has to read its unit files again.
+    could not set. reload: systemd has to read its unit files again. dark: ports whose link did not come back.
+    link_waits: seconds that the run has waited for links.
     """
 
     changing: set[str] = field(default_factory=set)
     creating: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     reload: bool = False
+    dark: list[str] = field(default_factory=list)
+    link_waits: float = 0.0
+
+    @property
+    def requeued(self) -> bool:
+        """Whether it changes a port's channels or rings: their interrupts are made anew, and read in a second pass."""
+        return any(path.startswith("/sys/class/net/") and path.endswith("/queues") for path in self.changing)
 
 
 @dataclass
@@ -109,6 +121,8 @@ class Item(abc.ABC):
     unrecorded: ClassVar[tuple[str, ...]] = ()
     # Cells that the record keeps until they are set, whatever stands there: what they say is owed.
     owed: ClassVar[tuple[str, ...]] = ()
+    # What a port's queues bring with them: where these change in a run, it is set in a second pass.
+    follows_queues: ClassVar[bool] = False
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         """blobs: bytes by their SHA-256, for an entry that names bytes so. Raises InputError."""
@@ -192,6 +206,11 @@ class Item(abc.ABC):
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
         """The way back to what stood there before the first write."""
         return self._back(reading, kept.cells)
+
+    def boot_owed(self, node: Node, reading: Reading) -> Optional[bool]:
+        """Whether the running system still has to boot into this item, where the system itself tells; None where it
+        does not, and what was written since the last boot decides."""
+        return None
 
     def stages(self, goal: Mapping[str, Value], releasing: bool) -> Mapping[int, Mapping[str, Value]]:
         """When in a run which cells are set."""

@@ -8,17 +8,53 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import InputError
+from .boot_item import BootArgumentsItem
+from .congestion_item import CongestionItem
+from .dcb_item import DcbItem
 from .fields import Fields, expected, mapping, sequence
 from .file_item import FileItem, read_blobs
+from .index_item import PackageIndexItem
+from .initramfs_item import InitramfsItem
 from .irq_item import IrqAffinityItem
 from .item import Claim, Item, Kept, Node
 from .json_item import JsonKeysItem
 from .kernel_items import SysctlItem, SysfsItem
+from .marking_item import RdmaMarkingItem
+from .network_item import NetworkItem
+from .nvconfig_item import NvconfigItem
 from .outcome import StateError
+from .packages_item import PackagesItem
+from .pause_item import PauseItem
+from .pci_item import PciRegisterItem
 from .place import RECORD
+from .queues_item import ChannelsItem, CoalesceItem, QueueCpusItem, RingsItem
+from .sysfs_each_item import SysfsEachItem
 from .unit_item import UnitItem
 
-KINDS: tuple[type[Item], ...] = (FileItem, JsonKeysItem, SysctlItem, SysfsItem, IrqAffinityItem, UnitItem)
+KINDS: tuple[type[Item], ...] = (
+    FileItem,
+    JsonKeysItem,
+    SysctlItem,
+    SysfsItem,
+    SysfsEachItem,
+    NvconfigItem,
+    ChannelsItem,
+    RingsItem,
+    CoalesceItem,
+    PauseItem,
+    DcbItem,
+    CongestionItem,
+    RdmaMarkingItem,
+    PciRegisterItem,
+    IrqAffinityItem,
+    QueueCpusItem,
+    PackageIndexItem,
+    PackagesItem,
+    InitramfsItem,
+    BootArgumentsItem,
+    NetworkItem,
+    UnitItem,
+)
 _BY_NAME = {kind.kind: kind for kind in KINDS}
 _SLICE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 
 class StateError(Exception):
@@ -70,6 +70,10 @@ class ItemOutcome:
         }
 
 
+def _later(item: ItemOutcome, later: Optional[ItemOutcome]) -> ItemOutcome:
+    return later if later is not None and (later.changed or not item.changed) else item
+
+
 @dataclass(frozen=True)
 class Outcome:
     """A run: its items by slice, the diff in Ansible's form, what failed, and the items that a reboot makes real."""
@@ -82,6 +86,19 @@ class Outcome:
     @property
     def changed(self) -> bool:
         return any(item.changed for items in self.slices.values() for item in items)
+
+    def then(self, later: Outcome) -> Outcome:
+        """This run and the second pass over some of its items as one: an item is told as it changed last."""
+        told = {item.id: item for items in later.slices.values() for item in items}
+        return Outcome(
+            slices={
+                name: tuple(_later(item, told.get(item.id)) for item in items)
+                for name, items in self.slices.items()
+            },
+            diff=(*self.diff, *later.diff),
+            failures=tuple(dict.fromkeys((*self.failures, *later.failures))),
+            reboot_needed=tuple(dict.fromkeys((*self.reboot_needed, *later.reboot_needed))),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {

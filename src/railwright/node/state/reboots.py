@@ -39,6 +39,10 @@ class Reboots:
         if owed:
             self.in_force[item.id] = owed
 
+    def forget(self, item: Item) -> None:
+        """The system itself tells that what was written is in force."""
+        self.in_force.pop(item.id, None)
+
     def owed(self, item: Item) -> bool:
         return item.id in self.in_force
 

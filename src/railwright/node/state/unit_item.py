@@ -97,7 +97,7 @@ class UnitItem(Item):
     """
 
     kind = "systemd_unit"
-    turn = 4
+    turn = 40
     unrecorded = ("loaded",)
     owed = ("configuration",)
 
