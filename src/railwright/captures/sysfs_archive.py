@@ -41,6 +41,8 @@ _LEFT_OUT = re.compile(
     r"/(?:memory[0-9]+|cpuidle|cpufreq|power|hugepages|microcode|thermal_throttle|counters|hw_counters|firmware_node"
     r"|statistics|queues)(?:/|$)"
 )
+# But for the first CPU's, which says for all how the processors save power.
+_FIRST_CPU = re.compile(r"/cpu/(?:cpu0/(?:cpuidle|cpufreq|power)(?:/|$)|cpufreq(?:$|/policy0(?:/|$)))")
 # GNU's long names and links, Solaris's and POSIX's extended headers: a path has at most 4096 bytes (PATH_MAX).
 _HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
@@ -191,7 +193,7 @@ def _keep(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, kept: _
     if ".." in parts or "\0" in member.name:
         raise InputError(shown, "leads out of the archive", "expected names below one folder")
     top = next((n for n, part in enumerate(parts) if part in _TOPS), None)
-    if top is None or len(parts) > _DEPTH or _LEFT_OUT.search(member.name):
+    if top is None or len(parts) > _DEPTH or _is_left_out(member.name):
         return
     prefix = "/".join(parts[:top])
     if parts[top] != "etc" and kept.prefix not in {None, prefix}:
@@ -227,6 +229,10 @@ def _keep(where: str, archive: tarfile.TarFile, member: tarfile.TarInfo, kept: _
         data = content.read() if content is not None else b""
         kept.files[name] = data, member.mode
         kept.size += len(data)
+
+
+def _is_left_out(name: str) -> bool:
+    return _LEFT_OUT.search(name) is not None and _FIRST_CPU.search(name) is None
 
 
 def _refuse_way_out(shown: str, name: str, target: str) -> None:

@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace, say: Callable[[str], object]) -> None:
 
 def collect(root: Path, key: bytes) -> dict[str, bytes]:
     """The files of a bundle by name, CONTENTS.txt first. Raises InputError where this is no machine."""
-    facts = discover(root)
+    facts = discover(root, queues=False)
     if root == Path("/"):
         tools = ask(facts)
         gpus, conflicts = with_nvidia_smi(facts.gpus, tools)

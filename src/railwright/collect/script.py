@@ -22,6 +22,8 @@ _PARTS = (
     "node/__init__.py",
     "__init__.py",
 )
+# What asks drivers through a socket, which a collector that sends nothing does not have.
+_SOCKETS = "node/discover/queues.py"
 _QUOTES = "'" * 3
 
 _HEAD = """\
@@ -96,4 +98,4 @@ def _sources() -> list[Path]:
     for part in _PARTS:
         path = PACKAGE / part
         paths += [path] if path.is_file() else sorted(path.rglob("*.py"))
-    return [path for path in paths if path != Path(__file__).resolve()]
+    return [path for path in paths if path not in (Path(__file__).resolve(), PACKAGE / _SOCKETS)]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Optional, Union
 
-from ..model import Facts, FileFact, InputError, Software, Witness
+from ..model import Facts, FileFact, InputError, Nic, Queues, Software, Witness
 from ..model.facts import SCHEMA
 from .cpus import read_cpuinfo, read_cpus, read_numa, read_online
 from .hardware_tools import run_hardware_tools
@@ -32,7 +32,6 @@ from .platform import read_platform
 from .power import read_power
 from .qos import read_qos
 from .questions import questions
-from .queues import read_queues
 from .routes import read_routes
 from .software import read_software
 from .tools import read_units, run_port_tools, run_tools
@@ -58,13 +57,15 @@ def discover(
     packages: Sequence[str] = (),
     tools: bool = False,
     ports: bool = False,
+    queues: bool = True,
 ) -> Facts:
     """Facts of the machine below `root` ("/" is this one; a Tree serves as it is).
 
     watch: absolute paths of files whose digest, mode and owner are wanted. units: systemd units besides irqbalance's.
     sysctls: keys besides SYSCTLS, a policy's say. packages: names besides those of a GPU node's stack. tools: whether
     to run lspci, nvidia-smi, systemctl and ip, and for ports of an Ethernet fabric lldpcli, dcb and ethtool, and keep
-    what they say. ports: whether to ask the ports alone. units, tools and ports are answered for "/" only. Raises
+    what they say. ports: whether to ask the ports alone. queues: whether to ask drivers for channels and rings, which
+    takes a socket. units, tools and ports are answered for "/" only. Raises
     InputError, naming the file, for what no kernel writes and for a tree that is no machine.
     """
     tree = root if isinstance(root, Tree) else Tree(root)
@@ -117,7 +118,7 @@ def discover(
         managers=read_managers(tree, nics),
         pcie=read_pcie(tree, pci),
         pcie_errors=read_errors(tree, pci),
-        queues=read_queues(tree, nics),
+        queues=_queues(tree, nics) if queues else (),
         qos=read_qos(tree, nics, outputs),
         platform=read_platform(tree, nics),
         software=software,
@@ -156,3 +157,10 @@ def _watched(tree: Tree, path: str) -> FileFact:
         target = tree.link(inside) or ""
         return replace(known, sha256=hashlib.sha256(os.fsencode(target)).hexdigest(), mode="link")
     return replace(known, mode="folder" if stat.S_ISDIR(status.st_mode) else "other")
+
+
+def _queues(tree: Tree, nics: Sequence[Nic]) -> tuple[Queues, ...]:
+    # Here and not above: the collector's script has no part that could open a socket.
+    from .queues import read_queues
+
+    return read_queues(tree, nics)
