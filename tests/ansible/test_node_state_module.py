@@ -166,7 +166,7 @@ def test_a_wrong_task_fails_with_the_place_and_changes_nothing(node: Node) -> No
         ({"slice": "a"}, "parameters are required together: slice, entries"),
         ({"slices": {}, "slice": "a", "entries": []}, "mutually exclusive"),
         ({"state": "applied"}, "state=applied needs slices, or slice and entries"),
-        ({"slices": {}, "names": ["a"]}, "names goes with state=reverted"),
+        ({"slices": {}, "names": ["a"]}, "names and but go with state=reverted"),
         ({"state": "reverted", "slices": {}}, "state=reverted takes names, not slices"),
         ({"slices": {}, "blobs": {"00": "x"}}, "blobs.00: '00' is no SHA-256 digest"),
     ]
