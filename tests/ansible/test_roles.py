@@ -67,3 +67,12 @@ def test_the_example_states_a_policy_that_can_be_read() -> None:
 
     variables = read(PROJECT / "inventories/example/group_vars/gpu_nodes.yml")
     assert Policy.read(variables["node_policy"]).expect.gpus == 8
+
+
+def test_a_node_is_read_to_be_planned_in_one_place_and_with_all_that_is_asked_for() -> None:
+    """A second reading that left out the inventory's rails would plan the node without their addresses."""
+    files = [*(PROJECT / "playbooks").rglob("*.yml"), *(PROJECT / "roles").glob("*/tasks/*.yml")]
+    places = [path for path in files if "\n  node_read:\n" in path.read_text("utf-8").replace("    ", "  ")]
+    assert [path.relative_to(PROJECT).as_posix() for path in places] == ["roles/node/tasks/read.yml"]
+    (task,) = read(places[0])
+    assert set(task["node_read"]) == {"folder", "policy", "left", "rails"}

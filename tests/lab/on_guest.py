@@ -30,8 +30,8 @@ def converge(host: Host, slices: Mapping[str, Any], *, check: bool = False, **mo
 
 
 def revert(host: Host, *names: str, check: bool = False) -> dict[str, Any]:
-    """The outcome of putting these slices back."""
-    return _call(host, "revert", list(names), check, {})
+    """The outcome of putting these slices back, or all on record where none is named."""
+    return _call(host, "revert", list(names) or None, check, {})
 
 
 def changed(outcome: Mapping[str, Any]) -> set[str]:
