@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from railwright.node.check import check, checks
-from railwright.node.check.rails import rdma_mtu
 from railwright.node.model import (
     Facts,
     Gid,
@@ -26,6 +25,7 @@ from railwright.node.model import (
 )
 from railwright.node.model import facts as facts_model
 from railwright.node.model import plan as plan_model
+from railwright.plan.rail_network import rdma_mtu
 
 # A healthy node of four rails: /24 each, ways of their own, MTU 9000.
 RAILS = range(4)

@@ -266,8 +266,18 @@ def test_the_pin_knows_one_version_and_forbids_all_others() -> None:
     assert stanzas[1]["Package"] == stanzas[2]["Package"]
 
 
+HELD = "/etc/apt/apt.conf.d/90-railwright-nvidia-driver-held"
+
+
+def test_a_further_package_is_held_by_its_own_name_and_no_other() -> None:
+    made = planned(machine(H100), policy(driver={"packages": ["libgl++1.2"]}))
+    patterns = re.findall(r'"(.+)";', entry(made, "file", HELD)["content"])
+    assert any(re.match(pattern, "libgl++1.2") for pattern in patterns)
+    assert not any(re.match(pattern, "libgl++1x2") for pattern in patterns)
+
+
 def test_unattended_upgrades_leaves_every_part_alone() -> None:
-    text = entry(planned(machine(H100), policy()), "file", nvidia_driver.BLACKLIST)["content"]
+    text = entry(planned(machine(H100), policy()), "file", HELD)["content"]
     patterns = re.findall(r'"(.+)";', text)
     for name in (
         "nvidia-utils",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from railwright.node.model import Finding
+from railwright.plan.rail_network import RDMA_MTUS, ROCE_BYTES
 
 from .contract import Contract, Switch
 
 # A switch counts the Ethernet header, a VLAN tag and the frame check sequence; a host's MTU does not.
 FRAME_OVERHEAD = 22
-# GRH, UDP, BTH, XRC, atomic header and ICRC around a payload (torvalds/linux include/rdma/ib_addr.h: iboe_get_mtu).
-ROCE_OVERHEAD = 96
-ROCE_PAYLOAD = 4096
 
 
 def contract_findings(contract: Contract, traffic_class: int | None, policy_seen: bool) -> list[Finding]:
@@ -86,14 +84,14 @@ def _mtu(contract: Contract) -> list[Finding]:
                 f"state switch_mtu {max(9216, contract.host_mtu + FRAME_OVERHEAD)}",
             )
         )
-    if contract.host_mtu < ROCE_PAYLOAD + ROCE_OVERHEAD:
+    if contract.host_mtu < RDMA_MTUS[0] + ROCE_BYTES:
         found.append(
             Finding(
                 "fabric.host_mtu",
                 "warning",
                 "fabric.host_mtu",
-                f"{contract.host_mtu} leaves no room for an RDMA MTU of {ROCE_PAYLOAD}, which needs "
-                f"{ROCE_PAYLOAD + ROCE_OVERHEAD}: the NICs fall back to 2048 or less",
+                f"{contract.host_mtu} leaves no room for an RDMA MTU of {RDMA_MTUS[0]}, which needs "
+                f"{RDMA_MTUS[0] + ROCE_BYTES}: the NICs fall back to 2048 or less",
                 "state host_mtu 9000, or 4200 at least",
             )
         )

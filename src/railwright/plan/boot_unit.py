@@ -12,9 +12,10 @@ Three units and a rule:
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import Policy, Slice
+from .entries import HEADER, file, unit
 from .policy_bytes import canonical
 
 BOOT_UNIT = "railwright.service"
@@ -31,9 +32,6 @@ LONGEST_SECONDS = 120
 # A driver that comes back brings some sixty queues a NIC, within this time and in one run.
 SETTLE_SECONDS = 3
 _UNITS = "/etc/systemd/system"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
-
-Entry = dict[str, Any]
 
 
 def slice_of(policy: Policy) -> Optional[Slice]:
@@ -53,29 +51,15 @@ def slice_of(policy: Policy) -> Optional[Slice]:
         "runtime",
         (
             {"kind": "file", "path": ZIPAPP, "sha256": boot.sha256, "mode": "0644"},
-            _file(POLICY_FILE, canonical(policy)),
-            *(_file(path, text) for path, text in files.items()),
+            file(POLICY_FILE, canonical(policy)),
+            *(file(path, text) for path, text in files.items()),
             # Before the boot unit, whose run ends with a check of all of these.
-            _unit(PATH_UNIT, [f"{_UNITS}/{PATH_UNIT}"]),
-            _unit(BOOT_UNIT, watched),
+            unit(PATH_UNIT, [f"{_UNITS}/{PATH_UNIT}"]),
+            unit(BOOT_UNIT, watched),
         ),
         "interrupts and the like are forgotten at every boot, by every driver that is loaded again and by every change "
         "of a NIC's channels; these units plan again from the policy and put them back",
     )
-
-
-def _file(path: str, content: str) -> Entry:
-    return {"kind": "file", "path": path, "content": content, "mode": "0644"}
-
-
-def _unit(name: str, watched: list[str]) -> Entry:
-    return {
-        "kind": "systemd_unit",
-        "name": name,
-        "enabled": True,
-        "state": "started",
-        "restart_if_older_than": watched,
-    }
 
 
 _RUN = f"""ExecStart=/usr/bin/python3 {ZIPAPP} boot
@@ -84,7 +68,7 @@ TimeoutStartSec={LONGEST_SECONDS}
 """
 
 # It is ordered before what runs work, never before sshd, and it ends: a node that cannot be tuned must stay reachable.
-_BOOT = f"""{_HEADER}[Unit]
+_BOOT = f"""{HEADER}[Unit]
 Description=Railwright: put this node's plan back
 Documentation=file:{POLICY_FILE}
 After=local-fs.target systemd-modules-load.service systemd-udev-settle.service openibd.service network.target
@@ -104,7 +88,7 @@ WantedBy=multi-user.target
 
 # Without a limit of starts: every start is asked for, takes a few seconds, and must not be lost. And without a
 # condition: a unit that does not start would leave the file that the path unit waits for.
-_AGAIN = f"""{_HEADER}[Unit]
+_AGAIN = f"""{HEADER}[Unit]
 Description=Railwright: put this node's plan back after a device or its queues came back
 Documentation=file:{POLICY_FILE}
 After={BOOT_UNIT}
@@ -116,7 +100,7 @@ ExecStartPre=/usr/bin/sleep {SETTLE_SECONDS}
 ExecStartPre=/usr/bin/rm -f {GOOD} {ASKED}
 {_RUN}"""
 
-_PATH = f"""{_HEADER}[Unit]
+_PATH = f"""{HEADER}[Unit]
 Description=Railwright: wait for devices and queues that come back
 Documentation=file:{POLICY_FILE}
 
@@ -137,7 +121,7 @@ def _touch(folder: str) -> str:
     return f"/bin/sh -c 'test -e /sys$${{DEVPATH%%/{folder}/*}}/physfn || touch {ASKED}'"
 
 
-_RULES = f"""{_HEADER}ACTION!="add", GOTO="railwright_end"
+_RULES = f"""{HEADER}ACTION!="add", GOTO="railwright_end"
 TEST!="{FOLDER}", GOTO="railwright_end"
 SUBSYSTEM=="infiniband", SUBSYSTEMS=="pci", RUN+="{_touch("infiniband")}"
 SUBSYSTEM=="net", SUBSYSTEMS=="pci", RUN+="{_touch("net")}"
@@ -145,7 +129,7 @@ SUBSYSTEM=="queues", KERNEL=="rx-*", SUBSYSTEMS=="pci", RUN+="{_touch("net")}"
 LABEL="railwright_end"
 """
 
-_GATE = f"""{_HEADER}[Unit]
+_GATE = f"""{HEADER}[Unit]
 After={BOOT_UNIT}
 AssertPathExists={GOOD}
 """

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import Facts, Finding, Policy, Slice
 from . import nvswitch
+from .entries import HEADER, Entry, file
 from .nvidia_driver import wants
 
-Entry = dict[str, Any]
 SERVICE = "nvidia-fabricmanager.service"
 IMEX_SERVICE = "nvidia-imex.service"
 CONFIG = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
 WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-fabricmanager.conf"
 IB_UMAD = "/etc/modules-load.d/60-railwright-nvlink.conf"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
 # FABRIC_MODE (Fabric Manager User Guide 2.3, 2025-05): bare metal or full passthrough, shared NVSwitch, vGPU.
 _MODES = {"full": 0, "shared": 1, "vgpu": 2}
 _RENDERED = "what is written for it is text that no NVSwitch of ours has read"
@@ -58,13 +57,13 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
 def _entries(facts: Facts, policy: Policy, five: bool) -> Iterator[Entry]:
     mode = policy.fabric_manager.partition_mode
     if mode is not None:
-        yield {"kind": "file", "path": CONFIG, "content": config(mode), "mode": "0644", "reboot": True}
+        yield file(CONFIG, config(mode), reboot=True)
     if five:
-        text = f"{_HEADER}# nvlsm speaks to the switches' management functions through it.\nib_umad\n"
-        yield {"kind": "file", "path": IB_UMAD, "content": text, "mode": "0644", "reboot": True}
+        text = f"{HEADER}# nvlsm speaks to the switches' management functions through it.\nib_umad\n"
+        yield file(IB_UMAD, text, reboot=True)
     # It starts with the boot that brings the driver, and never beside clients.
     units = f"{SERVICE} {IMEX_SERVICE}" if nvswitch.over_nodes(facts) else SERVICE
-    yield {"kind": "file", "path": WANTED, "content": wants(units), "mode": "0644"}
+    yield file(WANTED, wants(units))
 
 
 def config(mode: str) -> str:
@@ -91,7 +90,7 @@ def config(mode: str) -> str:
         "TOPOLOGY_FILE_PATH": "/usr/share/nvidia/nvswitch",
         "DATABASE_PATH": "/usr/share/nvidia/nvswitch",
     }
-    return _HEADER + "".join(f"{name}={value}\n" for name, value in values.items())
+    return HEADER + "".join(f"{name}={value}\n" for name, value in values.items())
 
 
 def _findings(facts: Facts, policy: Policy) -> Iterator[Finding]:

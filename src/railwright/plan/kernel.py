@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import Facts, Finding, Policy, Power, Setting, Slice
 from ..node.model.software_policy import KernelPolicy
 from ..node.packages.cmdline import key_of
 from . import packages
 from .effects import of_kind
+from .entries import HEADER, Entry, file, unit
 from .stack import systems
 
-Entry = dict[str, Any]
 NAME = "kernel"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
 TMPFILES = "/etc/tmpfiles.d/90-railwright-power.conf"
 _CPUS = "/sys/devices/system/cpu"
 _ACTIVE_PROFILE = "/etc/tuned/active_profile"
@@ -190,8 +189,8 @@ def _power(
     if not values:
         return []
     lines = "".join(f"w {path} - - - - {value}\n" for path, value in values.items())
-    said = f"{_HEADER}# systemd-tmpfiles writes these at every boot.\n{lines}"
-    entries: list[Entry] = [{"kind": "file", "path": TMPFILES, "content": said, "mode": "0644"}]
+    said = f"{HEADER}# systemd-tmpfiles writes these at every boot.\n{lines}"
+    entries: list[Entry] = [file(TMPFILES, said)]
     for path, value in values.items():
         entries.append({"kind": "sysfs_each" if "*" in path else "sysfs", "path": path, "value": value})
     return entries
@@ -210,15 +209,9 @@ def _tuned(facts: Facts, profile: str, findings: list[Finding]) -> list[Entry]:
         )
         return []
     return [
-        {"kind": "file", "path": _ACTIVE_PROFILE, "content": f"{profile}\n", "mode": "0644"},
-        {"kind": "file", "path": _PROFILE_MODE, "content": "manual\n", "mode": "0644"},
-        {
-            "kind": "systemd_unit",
-            "name": "tuned.service",
-            "enabled": True,
-            "state": "started",
-            "restart_if_older_than": [_ACTIVE_PROFILE, _PROFILE_MODE],
-        },
+        file(_ACTIVE_PROFILE, f"{profile}\n"),
+        file(_PROFILE_MODE, "manual\n"),
+        unit("tuned.service", [_ACTIVE_PROFILE, _PROFILE_MODE]),
     ]
 
 

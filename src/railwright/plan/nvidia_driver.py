@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import DriverPolicy, Facts, Finding, Policy, Slice
 from ..node.model.driver_packages import APART, DRIVER_PATTERNS
 from . import nvswitch, packages
+from .entries import HEADER, Entry, file
 from .stack import archives, generations, pairs, systems
 from .stack.archives import Names
 
-Entry = dict[str, Any]
 PIN = "/etc/apt/preferences.d/60-railwright-nvidia-driver"
-BLACKLIST = "/etc/apt/apt.conf.d/90-railwright-nvidia-driver-held"
 STREAM = "/etc/dnf/modules.d/nvidia-driver.module"
 MODPROBE = "/etc/modprobe.d/60-railwright-nvidia.conf"
 LOADED = "/etc/modules-load.d/60-railwright-nvidia.conf"
@@ -22,7 +21,7 @@ PERSISTENCED = "nvidia-persistenced.service"
 PERSISTENCED_DROPIN = f"/etc/systemd/system/{PERSISTENCED}.d/60-railwright.conf"
 PERSISTENCED_WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-persistenced.conf"
 SET = "nvidia_driver"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
+_WHY_HELD = "// A driver changes as a whole, when nobody uses it: never by night and part by part.\n"
 # Kernel drivers that take the GPU first: nouveau, and its successor (linux drivers/gpu/nova-core, from 6.15 on).
 RIVALS = ("nouveau", "nova_core", "nova_drm")
 # DMA-BUF needs the open modules and a kernel of at least 5.12 (GPU Operator documentation, "GPUDirect RDMA", 2026).
@@ -281,7 +280,7 @@ def pin(full: str, more: Sequence[str] = ()) -> str:
     patterns = " ".join((*DRIVER_PATTERNS, *more))
     apart = " ".join(APART)
     return (
-        f"{_HEADER}"
+        f"{HEADER}"
         "# The first stanza that fits decides. A version that is none of this set has no way onto the node.\n"
         f"Package: {apart}\nPin: release *\nPin-Priority: 500\n\n"
         f"Package: {patterns}\nPin: version {full}\nPin-Priority: 1001\n\n"
@@ -295,30 +294,30 @@ def _entries(facts: Facts, policy: Policy, chosen: Chosen) -> Iterator[Entry]:
     if chosen.names.archive == "debian":
         pass  # its parts are of different versions by themselves, from one archive
     elif apt:
-        yield _file(PIN, pin(chosen.full, driver.packages))
+        yield file(PIN, pin(chosen.full, driver.packages))
     elif chosen.names.module_stream is not None and driver.version is not None:
         stream = chosen.names.module_stream.format(branch=pairs.version(driver.version)[0])
-        yield _file(
+        yield file(
             STREAM, f"[nvidia-driver]\nname=nvidia-driver\nstream={stream}\nprofiles=\nstate=enabled\n"
         )
     yield packages.packages_entry(
         SET, chosen.versions, facts, policy, reboot=True, may_change=chosen.may_change
     )
     if apt:
-        yield _file(BLACKLIST, _blacklist(driver.packages))
-    yield _file(MODPROBE, _modprobe(driver))
+        yield packages.hold_file(SET, (*DRIVER_PATTERNS, *driver.packages), _WHY_HELD)
+    yield file(MODPROBE, _modprobe(driver))
     yield {"kind": "initramfs", "name": SET, "inputs": [MODPROBE], "reboot": True}
     if chosen.rdma == "nvidia_peermem":
-        yield _file(LOADED, f"{_HEADER}# GPUDirect RDMA without DMA-BUF.\nnvidia_peermem\n")
-        yield _file(_AFTER_OFED, f"{_HEADER}[Service]\nExecStartPost=-/sbin/modprobe nvidia_peermem\n")
+        yield file(LOADED, f"{HEADER}# GPUDirect RDMA without DMA-BUF.\nnvidia_peermem\n")
+        yield file(_AFTER_OFED, f"{HEADER}[Service]\nExecStartPost=-/sbin/modprobe nvidia_peermem\n")
     if driver.persistence and chosen.names.archive != "debian":
-        yield _file(PERSISTENCED_DROPIN, _PERSISTENCE)
-        yield _file(PERSISTENCED_WANTED, wants(PERSISTENCED))
+        yield file(PERSISTENCED_DROPIN, _PERSISTENCE)
+        yield file(PERSISTENCED_WANTED, wants(PERSISTENCED))
 
 
 # The distributions' own unit files start it without persistence mode; the daemon gives up root by itself where a user
 # of its own is told, which differs from one archive to the next.
-_PERSISTENCE = f"""{_HEADER}[Unit]
+_PERSISTENCE = f"""{HEADER}[Unit]
 ConditionPathExists=/proc/driver/nvidia/version
 StartLimitIntervalSec=60
 StartLimitBurst=5
@@ -331,36 +330,14 @@ RestartSec=5
 """
 
 
-def _blacklist(more: Sequence[str]) -> str:
-    """unattended-upgrades takes regular expressions that fit from the beginning (python-apt's re.match)."""
-    patterns = [
-        pattern.replace("+", "\\+").replace(".", "\\.").replace("*", "") for pattern in DRIVER_PATTERNS
-    ]
-    whole = [
-        pattern if source.endswith("*") else f"{pattern}$"
-        for source, pattern in zip(DRIVER_PATTERNS, patterns)
-    ]
-    named = [f"{name}$" for name in more]
-    lines = "".join(f'    "{pattern}";\n' for pattern in (*whole, *named))
-    return (
-        "// Written by Railwright; changes made here are lost.\n"
-        "// A driver changes as a whole, when nobody uses it: never by night and part by part.\n"
-        f"Unattended-Upgrade::Package-Blacklist {{\n{lines}}};\n"
-    )
-
-
-def _file(path: str, content: str, mode: str = "0644") -> Entry:
-    return {"kind": "file", "path": path, "content": content, "mode": mode}
-
-
 def wants(unit: str) -> str:
     """A drop-in of multi-user.target: it can be written before the package that brings the unit is there, and starts
     nothing on a node that runs."""
-    return f"{_HEADER}[Unit]\nWants={unit}\n"
+    return f"{HEADER}[Unit]\nWants={unit}\n"
 
 
 def _modprobe(driver: DriverPolicy) -> str:
-    lines = [_HEADER.rstrip("\n"), "# None of these may have the GPU, also not from the initramfs."]
+    lines = [HEADER.rstrip("\n"), "# None of these may have the GPU, also not from the initramfs."]
     for name in RIVALS:
         lines += [f"blacklist {name}", f"install {name} /bin/false"]
     if driver.options:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import Facts, Finding, Policy, Slice
 from ..node.model.software_policy import PinPolicy, SourcePolicy
+from .entries import CONF_HEADER, HEADER, Entry, file
 
-Entry = dict[str, Any]
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
 # apt.conf knows // as a comment, and # only at the beginning of a line in newer versions.
-_CONF_HEADER = "// Written by Railwright; changes made here are lost.\n"
 
 
 def system_of(facts: Facts) -> Optional[str]:
@@ -32,7 +30,7 @@ def sources_slice(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[F
     for source in software.sources:
         entries += _apt_source(source) if system == "dpkg" else _rpm_source(source)
     if software.pins and system == "dpkg":
-        entries.insert(0, _file("/etc/apt/preferences.d/railwright", _preferences(software.pins)))
+        entries.insert(0, file("/etc/apt/preferences.d/railwright", _preferences(software.pins)))
     if software.sources:
         entries.append(
             {
@@ -88,11 +86,15 @@ def packages_entry(
     return entry
 
 
-def hold_file(name: str, packages: Iterable[str]) -> Entry:
-    """What keeps unattended-upgrades from these packages: it does not look at holds when it removes and installs."""
-    listed = "".join(f'    "{re.sub(r"([.+])", _escaped, package)}$";\n' for package in packages)
-    content = f"{_CONF_HEADER}Unattended-Upgrade::Package-Blacklist {{\n{listed}}};\n"
-    return _file(f"/etc/apt/apt.conf.d/90-railwright-{name.replace('_', '-')}-held", content)
+def hold_file(name: str, packages: Iterable[str], said: str = "") -> Entry:
+    """What keeps unattended-upgrades from these packages: it does not look at holds when it removes and installs.
+
+    packages: names, or patterns that end with *. unattended-upgrades takes regular expressions that fit from the
+    beginning (python-apt's re.match). said: a further line of comment.
+    """
+    listed = "".join(f'    "{_expression(package)}";\n' for package in packages)
+    content = f"{CONF_HEADER}{said}Unattended-Upgrade::Package-Blacklist {{\n{listed}}};\n"
+    return file(f"/etc/apt/apt.conf.d/90-railwright-{name.replace('_', '-')}-held", content)
 
 
 def unknown_system(name: str) -> Finding:
@@ -106,12 +108,9 @@ def unknown_system(name: str) -> Finding:
     )
 
 
-def _escaped(match: re.Match[str]) -> str:
-    return "\\" + match[1]
-
-
-def _file(path: str, content: str) -> Entry:
-    return {"kind": "file", "path": path, "content": content, "mode": "0644"}
+def _expression(package: str) -> str:
+    escaped = re.sub(r"([.+])", r"\\\1", package.rstrip("*"))
+    return escaped if package.endswith("*") else f"{escaped}$"
 
 
 def _source_path(source: SourcePolicy, system: str) -> str:
@@ -127,18 +126,18 @@ def _key_path(source: SourcePolicy, system: str) -> str:
 
 
 def _key(source: SourcePolicy, system: str) -> list[Entry]:
-    return [] if source.key is None else [_file(_key_path(source, system), source.key.strip() + "\n")]
+    return [] if source.key is None else [file(_key_path(source, system), source.key.strip() + "\n")]
 
 
 def _apt_source(source: SourcePolicy) -> list[Entry]:
     signed = "Trusted: yes\n" if source.key is None else f"Signed-By: {_key_path(source, 'dpkg')}\n"
     components = f"Components: {source.components}\n" if source.components else ""
-    text = f"{_HEADER}Types: deb\nURIs: {source.uris}\nSuites: {source.suites}\n{components}{signed}"
+    text = f"{HEADER}Types: deb\nURIs: {source.uris}\nSuites: {source.suites}\n{components}{signed}"
     never = tuple(PinPolicy((pattern,), f"origin {_host(source)}", -1) for pattern in source.exclude)
     pins = (*never, *source.pins)
     named = f"/etc/apt/preferences.d/railwright-{source.name}"
-    preferences = [_file(named, _preferences(pins))] if pins else []
-    return [*_key(source, "dpkg"), *preferences, _file(_source_path(source, "dpkg"), text)]
+    preferences = [file(named, _preferences(pins))] if pins else []
+    return [*_key(source, "dpkg"), *preferences, file(_source_path(source, "dpkg"), text)]
 
 
 def _host(source: SourcePolicy) -> str:
@@ -151,7 +150,7 @@ def _preferences(pins: Sequence[PinPolicy]) -> str:
     stanzas = [
         f"Package: {' '.join(pin.packages)}\nPin: {pin.pin}\nPin-Priority: {pin.priority}\n" for pin in pins
     ]
-    return _HEADER + "\n".join(stanzas)
+    return HEADER + "\n".join(stanzas)
 
 
 def _rpm_source(source: SourcePolicy) -> list[Entry]:
@@ -159,10 +158,10 @@ def _rpm_source(source: SourcePolicy) -> list[Entry]:
     exclude = f"excludepkgs={' '.join(source.exclude)}\n" if source.exclude else ""
     signed = "0" if source.key is None else "1"
     text = (
-        f"{_HEADER}[railwright-{source.name}]\nname={source.name}\nbaseurl={source.uris}\nenabled=1\n"
+        f"{HEADER}[railwright-{source.name}]\nname={source.name}\nbaseurl={source.uris}\nenabled=1\n"
         f"gpgcheck={signed}\nrepo_gpgcheck=0\n{key}{exclude}"
     )
-    return [*_key(source, "rpm"), _file(_source_path(source, "rpm"), text)]
+    return [*_key(source, "rpm"), file(_source_path(source, "rpm"), text)]
 
 
 def _over_http(sources: Sequence[SourcePolicy]) -> Iterable[Finding]:

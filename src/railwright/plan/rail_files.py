@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..node.model.rails_policy import Interface
+from .entries import HEADER
 from .rail_ports import Place
 
-HEADER = "# Written by Railwright; changes made here are lost.\n"
 NETPLAN = "/etc/netplan/70-railwright-rails.yaml"
 UDEV = "/etc/udev/rules.d/90-railwright-rails.rules"
 # Identities of our NetworkManager profiles: the same on every node, as the names of the files are.

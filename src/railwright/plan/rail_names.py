@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..node.model import Facts, Finding, PlannedNic, Policy, Slice
+from .entries import HEADER, file
 from .rail_ports import Place, places
 
 LINK_FOLDER = "/etc/systemd/network"
 # It takes the place of the file of that name that rdma-core brings (kernel-boot/rdma-persistent-naming.rules).
 RDMA_RULES = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
 # Names by which the kernel's drivers call their devices (mlx5_ib, bnxt_re, irdma, ...); rdma-core's are like rocep12s0.
 _RENAMED = ("roce", "ibp", "ibs", "ibo")
 
@@ -71,12 +71,12 @@ def _is_ethernet(port: Place) -> bool:
 def _link(port: Place, prefix: str) -> dict[str, Any]:
     name = port.name(prefix)
     content = (
-        f"{_HEADER}# Rail {port.rail}: the card in this place of the chassis, whichever it is. Further names keep what"
+        f"{HEADER}# Rail {port.rail}: the card in this place of the chassis, whichever it is. Further names keep what"
         " was written for the old one.\n"
         f"[Match]\nPath={port.path}\nType=ether\n\n"
         f"[Link]\nName={name}\nAlternativeNamesPolicy=database onboard slot path\n"
     )
-    return {"kind": "file", "path": link_path(name), "content": content, "mode": "0644", "reboot": True}
+    return file(link_path(name), content, reboot=True)
 
 
 # -- what keeps its name, and why --
@@ -211,10 +211,8 @@ def _rdma(facts: Facts, policy: Policy, ports: Sequence[Place]) -> tuple[list[di
             *dict.fromkeys(_rule(port, prefix) for port in _first_of_function(devices)),
         ]
         findings.append(_fixed(devices, prefix))
-    content = _HEADER + "".join(f"{line}\n" for line in lines)
-    return [
-        {"kind": "file", "path": RDMA_RULES, "content": content, "mode": "0644", "reboot": True}
-    ], findings
+    content = HEADER + "".join(f"{line}\n" for line in lines)
+    return [file(RDMA_RULES, content, reboot=True)], findings
 
 
 def _others_rules(path: str) -> Finding:

@@ -16,6 +16,7 @@ from ..node.model import Facts, Finding, PlannedNic, Policy, RailAddress, Slice
 from ..node.model.manager_facts import NETWORK_MANAGER, NETWORKD
 from ..node.model.rails_policy import interface_of
 from . import rail_files
+from .entries import file
 from .rail_files import Addressed
 from .rail_ports import Place, places
 
@@ -34,8 +35,9 @@ _SYSCTLS: Mapping[str, Mapping[str, str]] = {
 }
 # Bytes that RoCE v2 puts around a packet's data, as the kernel counts them (drivers/infiniband, iboe_get_mtu in
 # include/rdma/ib_addr.h: GRH 40, UDP 8, BTH 12, XRC 4, atomic 28, ICRC 4).
-_ROCE_BYTES = 96
-_RDMA_MTUS = (4096, 2048, 1024, 512, 256)
+ROCE_BYTES = 96
+# The sizes that the data of a packet can have (IBA 1.5 volume 1, 9.2.7), the largest first.
+RDMA_MTUS = (4096, 2048, 1024, 512, 256)
 # Linux net/ipv4/arp.c: gc_thresh1 to 3 of a new kernel.
 _GC_THRESHOLDS = (128, 512, 1024)
 _GC_NAMES = tuple(f"net.ipv4.neigh.default.gc_thresh{n}" for n in (1, 2, 3))
@@ -43,7 +45,7 @@ _GC_NAMES = tuple(f"net.ipv4.neigh.default.gc_thresh{n}" for n in (1, 2, 3))
 
 def rdma_mtu(mtu: int) -> Optional[int]:
     """The largest RDMA path MTU that a netdev of this MTU admits; None where it admits none."""
-    return next((size for size in _RDMA_MTUS if size + _ROCE_BYTES <= mtu), None)
+    return next((size for size in RDMA_MTUS if size + ROCE_BYTES <= mtu), None)
 
 
 @dataclass(frozen=True)
@@ -263,13 +265,13 @@ def _replaced(chosen: Sequence[Addressed], backend: str) -> Iterator[Finding]:
 
 def _about_mtu(policy: Policy, chosen: Sequence[Addressed]) -> Iterator[Finding]:
     admitted = rdma_mtu(policy.rails.mtu)
-    if chosen and admitted != _RDMA_MTUS[0]:
+    if chosen and admitted != RDMA_MTUS[0]:
         yield Finding(
             "rail_network.mtu",
             "warning",
             "policy.rails.mtu",
-            f"an MTU of {policy.rails.mtu} admits RDMA packets of {admitted} bytes of data, not of {_RDMA_MTUS[0]}",
-            f"give at least {_RDMA_MTUS[0] + _ROCE_BYTES}; 9000 where the switch takes 9216",
+            f"an MTU of {policy.rails.mtu} admits RDMA packets of {admitted} bytes of data, not of {RDMA_MTUS[0]}",
+            f"give at least {RDMA_MTUS[0] + ROCE_BYTES}; 9000 where the switch takes 9216",
         )
     changing = [port.place for port in chosen if port.place.nic.mtu not in (None, policy.rails.mtu)]
     if changing:
@@ -287,7 +289,7 @@ def _about_mtu(policy: Policy, chosen: Sequence[Addressed]) -> Iterator[Finding]
 
 
 def _slice(policy: Policy, ports: Sequence[Addressed], backend: str, names: Mapping[str, str]) -> Slice:
-    files = [_file(rail_files.UDEV, rail_files.udev(ports)), *_files(ports, backend)]
+    files = [file(rail_files.UDEV, rail_files.udev(ports)), *_files(ports, backend)]
     entries: list[dict[str, Any]] = list(files)
     entries += [
         {"kind": "sysfs", "path": f"/sys/class/net/{port.place.nic.netdev}/mtu", "value": str(port.mtu)}
@@ -338,17 +340,13 @@ def _port(port: Addressed, names: Mapping[str, str]) -> dict[str, Any]:
 
 def _files(ports: Sequence[Addressed], backend: str) -> list[dict[str, Any]]:
     if backend == "networkd":
-        return [_file(rail_files.networkd_path(port), rail_files.networkd(port)) for port in ports]
+        return [file(rail_files.networkd_path(port), rail_files.networkd(port)) for port in ports]
     if backend == "netplan":
         # netplan warns of a file that others may read, and NetworkManager reads no such one: it may hold secrets.
-        return [_file(rail_files.NETPLAN, rail_files.netplan(ports), "0600")]
+        return [file(rail_files.NETPLAN, rail_files.netplan(ports), "0600")]
     return [
-        _file(rail_files.networkmanager_path(port), rail_files.networkmanager(port), "0600") for port in ports
+        file(rail_files.networkmanager_path(port), rail_files.networkmanager(port), "0600") for port in ports
     ]
-
-
-def _file(path: str, content: str, mode: str = "0644") -> dict[str, Any]:
-    return {"kind": "file", "path": path, "content": content, "mode": mode}
 
 
 def _sysctls(policy: Policy, netdevs: Sequence[Optional[str]]) -> dict[str, str]:

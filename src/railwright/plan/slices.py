@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from ..node.model import Facts, Finding, InputError, PlannedGpu, Policy, Setting, Slice
 from . import (
@@ -23,11 +23,11 @@ from . import (
 )
 from . import kernel as kernel_slice
 from .cores import Cores
+from .entries import HEADER, Entry, file
 from .rail_names import Named
 from .rail_network import Network
 
 GPU_ORDER = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
-_HEADER = "# Written by Railwright; changes made here are lost.\n"
 NCCL_CONF = "/etc/nccl.conf"
 # One address or name a line (NVIDIA IMEX service guide).
 IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
@@ -49,8 +49,6 @@ SLICES = (
     "imex",
     "boot_unit",
 )
-
-Entry = dict[str, Any]
 
 
 def check(policy: Policy) -> None:
@@ -131,22 +129,18 @@ def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str,
     return kept, findings
 
 
-def _file(path: str, content: str, mode: str = "0644") -> Entry:
-    return {"kind": "file", "path": path, "content": content, "mode": mode}
-
-
 def _nccl_conf(decided: Decided, policy: Policy) -> Optional[Slice]:
     if not decided.values:
         return None
-    entries = [_file(NCCL_CONF, nccl.conf_bytes(decided.values, decided.digest))]
+    entries = [file(NCCL_CONF, nccl.conf_bytes(decided.values, decided.digest))]
     if decided.topology is not None:
-        entries.insert(0, _file(nccl_topology.PATH, decided.topology))
+        entries.insert(0, file(nccl_topology.PATH, decided.topology))
     carried = [entry["path"] for entry in entries]
     if "cdi" in policy.containers:
         order = [GPU_ORDER] if policy.manage.get("gpu_order", True) else []
-        entries.append(_file(*containers.cdi("nccl", order, carried)))
+        entries.append(file(*containers.cdi("nccl", order, carried)))
     if "enroot" in policy.containers:
-        entries.append(_file(*containers.enroot_mounts("nccl", carried)))
+        entries.append(file(*containers.enroot_mounts("nccl", carried)))
     return Slice(
         "runtime",
         tuple(entries),
@@ -156,19 +150,19 @@ def _nccl_conf(decided: Decided, policy: Policy) -> Optional[Slice]:
 
 def _gpu_order(gpus: Sequence[PlannedGpu], policy: Policy) -> Slice:
     entries = [
-        _file(
+        file(
             "/etc/systemd/system.conf.d/60-railwright-gpu-order.conf",
-            f"{_HEADER}[Manager]\nDefaultEnvironment={GPU_ORDER}\n",
+            f"{HEADER}[Manager]\nDefaultEnvironment={GPU_ORDER}\n",
         ),
-        _file("/etc/environment.d/60-railwright-gpu-order.conf", f"{_HEADER}{GPU_ORDER}\n"),
-        _file("/etc/profile.d/railwright-gpu-order.sh", f"{_HEADER}export {GPU_ORDER}\n"),
+        file("/etc/environment.d/60-railwright-gpu-order.conf", f"{HEADER}{GPU_ORDER}\n"),
+        file("/etc/profile.d/railwright-gpu-order.sh", f"{HEADER}export {GPU_ORDER}\n"),
     ]
     if "cdi" in policy.containers:
-        entries.append(_file(*containers.cdi("gpu-order", [GPU_ORDER])))
+        entries.append(file(*containers.cdi("gpu-order", [GPU_ORDER])))
     if "enroot" in policy.containers:
-        entries.append(_file(*containers.enroot_variables("gpu-order", [GPU_ORDER])))
+        entries.append(file(*containers.enroot_variables("gpu-order", [GPU_ORDER])))
     if all(gpu.pci is not None for gpu in gpus):
-        entries.append(_file("/etc/railwright/gpus.tsv", gpu_table(gpus)))
+        entries.append(file("/etc/railwright/gpus.tsv", gpu_table(gpus)))
     return Slice(
         "runtime",
         tuple(entries),
@@ -222,7 +216,7 @@ def _sysctls(settings: Mapping[str, str], policy: Policy, later: Mapping[str, st
     if not settings and not later:
         return None
     lasting = dict(sorted({**later, **settings}.items()))
-    entries = [_file("/etc/sysctl.d/90-railwright.conf", sysctls.conf_bytes(lasting))]
+    entries = [file("/etc/sysctl.d/90-railwright.conf", sysctls.conf_bytes(lasting))]
     entries += [{"kind": "sysctl", "name": name, "value": value} for name, value in settings.items()]
     return Slice(
         "runtime",
@@ -236,7 +230,7 @@ def _imex(nodes: Sequence[str]) -> Optional[Slice]:
         return None
     return Slice(
         "runtime",
-        (_file(IMEX_NODES, "".join(f"{node}\n" for node in nodes)),),
+        (file(IMEX_NODES, "".join(f"{node}\n" for node in nodes)),),
         "IMEX carries NVLink over nodes and wants the same list on all nodes of the clique; it reads it when it starts "
         "only, and a restart breaks jobs, so nothing here restarts it",
     )

@@ -10,15 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from ...plan.gid import Range, pick, range_of
+from ...plan.rail_network import RDMA_MTUS, ROCE_BYTES, rdma_mtu
 from ..model import Facts, Finding, Nic, Plan
 from .answer import Answer, listed
 from .ip_tables import LOCAL, MAIN, Rule, Way, read_rules, read_ways
 from .lldp import frame_sizes
 
-# What RoCE puts around its payload within a netdev's MTU: GRH, UDP, BTH, XRC, AtomicETH and ICRC
-# (include/rdma/ib_addr.h, iboe_get_mtu), and the sizes that a payload can have (IBA 1.5 volume 1, 9.2.7).
-ROCE_OVERHEAD = 40 + 8 + 12 + 4 + 28 + 4
-RDMA_MTUS = (256, 512, 1024, 2048, 4096)
 # Ethernet's header with one VLAN tag is not counted: header and checksum are.
 FRAME_OVERHEAD = 14 + 4
 GID = "rails.gid"
@@ -49,11 +46,6 @@ def _mode(plan: Plan) -> Optional[str]:
     part = plan.slices.get("rail_network")
     entries = () if part is None else part.entries
     return next((str(entry.get("mode")) for entry in entries if entry.get("kind") == "network"), None)
-
-
-def rdma_mtu(mtu: int) -> Optional[int]:
-    """The RDMA MTU that a netdev's MTU admits, in bytes; None where it admits none."""
-    return max((size for size in RDMA_MTUS if size <= mtu - ROCE_OVERHEAD), default=None)
 
 
 def _name(nic: Nic) -> str:
@@ -334,11 +326,9 @@ def _mtus(rails: Sequence[Nic], facts: Facts) -> Iterator[Answer]:
                 f"has MTU {mtu}, where another rail has {largest}: large messages fail where small ones pass"
             )
             found.append(_mtu(netdev, why, f"`ip link set {netdev} mtu {largest}`, and in its configuration"))
-        elif rdma_mtu(mtu) != RDMA_MTUS[-1]:
-            why = f"MTU {mtu} admits an RDMA MTU of {rdma_mtu(mtu) or 'nothing'}, and NICs can do {RDMA_MTUS[-1]}"
-            remedy = (
-                f"9000 on every rail and 9216 on the switches ({RDMA_MTUS[-1] + ROCE_OVERHEAD} are enough)"
-            )
+        elif rdma_mtu(mtu) != RDMA_MTUS[0]:
+            why = f"MTU {mtu} admits an RDMA MTU of {rdma_mtu(mtu) or 'nothing'}, and NICs can do {RDMA_MTUS[0]}"
+            remedy = f"9000 on every rail and 9216 on the switches ({RDMA_MTUS[0] + ROCE_BYTES} are enough)"
             found.append(_mtu(netdev, why, remedy))
         elif heard is not None and heard[1] < mtu + FRAME_OVERHEAD:
             why = f"MTU {mtu} makes frames of {mtu + FRAME_OVERHEAD} bytes, and {heard[0]} takes {heard[1]} on its port"

@@ -23,10 +23,10 @@ class Names:
     """One archive's names for branches from `since` on and before `until`. {branch} is filled in.
 
     systems: ids of os-release. modules: by "flavour/build". user: of the driver's version besides. fabric_manager,
-    nscq, imex: None where the archive has none. nvlink5: besides, for NVSwitches of NVLink 5. revision: what usually
-    stands behind the version, {system} is the release ("24.04"). by_branch: the names carry the branch, so that two
-    branches can meet on a node. module_stream: of dnf, numbered; one that follows the newest would move the branch at
-    every run. meta: by flavour, the package that brings the rest. beside: what that brings of the same version.
+    nscq, imex: None where the archive has none. nvlink5: besides, for NVSwitches of NVLink 5. revision: what
+    usually stands behind the version, {system} is the release ("24.04"). module_stream: of dnf, numbered; one that
+    follows the newest would move the branch at every run. meta: by flavour, the package that brings the rest.
+    beside: what that brings of the same version.
     """
 
     archive: str
@@ -40,7 +40,6 @@ class Names:
     imex: Optional[str]
     revision: str
     nvlink5: tuple[str, ...] = ()
-    by_branch: bool = False
     module_stream: Optional[str] = None
     meta: dict[str, str] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
@@ -85,7 +84,7 @@ NAMES: tuple[Names, ...] = (
         {"open/dkms": ("nvidia-dkms-{branch}-open",), "proprietary/dkms": ("nvidia-dkms-{branch}",)},
         ("nvidia-compute-utils-{branch}", "nvidia-utils-{branch}"),
         "nvidia-fabricmanager", "libnvidia-nscq", "nvidia-imex", "0ubuntu1",
-        nvlink5=("libnvsdm",), by_branch=True,
+        nvlink5=("libnvsdm",),
         meta={"open": "nvidia-open-{branch}", "proprietary": "cuda-drivers-{branch}"},
         beside=_BRANCH_BESIDE,
     ),
@@ -94,7 +93,7 @@ NAMES: tuple[Names, ...] = (
         {"open/dkms": ("nvidia-dkms-{branch}-open",), "proprietary/dkms": ("nvidia-dkms-{branch}",)},
         ("nvidia-compute-utils-{branch}", "nvidia-utils-{branch}"),
         "nvidia-fabricmanager-{branch}", "libnvidia-nscq-{branch}", "nvidia-imex-{branch}", "0ubuntu1",
-        nvlink5=("libnvsdm",), by_branch=True,
+        nvlink5=("libnvsdm",),
         meta={"open": "nvidia-open-{branch}", "proprietary": "cuda-drivers-{branch}"},
         beside=_BRANCH_BESIDE,
     ),
@@ -109,7 +108,7 @@ NAMES: tuple[Names, ...] = (
         },
         ("nvidia-compute-utils-{branch}-server", "nvidia-utils-{branch}-server", "libnvidia-compute-{branch}-server"),
         "nvidia-fabricmanager-{branch}", "libnvidia-nscq-{branch}", "nvidia-imex-{branch}",
-        "0ubuntu0.{system}.1", by_branch=True,
+        "0ubuntu0.{system}.1",
         meta={
             "open": "nvidia-headless-no-dkms-{branch}-server-open",
             "proprietary": "nvidia-headless-no-dkms-{branch}-server",
@@ -129,8 +128,6 @@ NAMES: tuple[Names, ...] = (
         meta={"open": "nvidia-open", "proprietary": "cuda-drivers"},
     ),
 )  # fmt: skip
-# Before 580 the rpm had another name (spec of both, read 2026-08).
-OLD_RPM_FABRIC_MANAGER = "nvidia-fabric-manager"
 # The rpms carry an epoch, which is a part of an exact version.
 RPM_EPOCH = "3:"
 
