@@ -11,7 +11,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from railwright import border, fabric
-from railwright.fleet import steps
 from railwright.node.model import InputError
 
 Json = dict[str, Any]
@@ -42,4 +41,4 @@ class FilterModule:
     """Ansible looks for this name."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return border.filters((fabric_fragments, lossless_policy, steps.fabric_ports))
+        return border.filters((fabric_fragments, lossless_policy))

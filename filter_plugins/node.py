@@ -18,7 +18,6 @@ FILTERS = (
     steps.node_blobs,
     steps.node_changes,
     steps.node_changes_since,
-    steps.node_check,
     steps.node_explain,
     steps.node_launch,
     steps.node_plan,

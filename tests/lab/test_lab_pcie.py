@@ -7,25 +7,15 @@ from typing import Any
 import pytest
 
 from tests.lab.on_guest import changed, converge, revert
+from tests.lab.test_lab_vm import netdev_of
 from tests.lab.vm.layout import Slot
 from tests.lab.vm.machine import Vm
+from tests.unit.state_support import register
 
 # A rail's way up: its port of the switch and the root port, by the machine's layout.
 PORT, ROOT = "0000:22:00.0", "0000:20:01.0"
 FOREIGN = "0000:52:00.0"
 ACS_DEFAULT, REDIRECTS_OFF = "001d", "0000"
-
-
-def register(device: str, capability: str, offset: int, mask: str, value: str) -> dict[str, Any]:
-    return {
-        "kind": "pci_register",
-        "device": device,
-        "capability": capability,
-        "offset": offset,
-        "width": 2,
-        "mask": mask,
-        "value": value,
-    }
 
 
 def slices(rail: Slot) -> dict[str, Any]:
@@ -60,10 +50,6 @@ TUNED = {
     "xps": [4, 8, 4, 8],
     "carrier": "1",
 }
-
-
-def netdev_of(vm: Vm, rail: Slot) -> str:
-    return vm.must(f"ls /sys/bus/pci/devices/{rail.pci}/net").strip()
 
 
 def column(text: str, row: str, number: int = -1) -> str:

@@ -209,3 +209,16 @@ class Systemd:
             **self.properties.get(name, {}),
         }
         return 0, "".join(f"{key}={value}\n" for key, value in properties.items()), ""
+
+
+def register(device: str, capability: str, offset: int, mask: str, value: str) -> dict[str, Any]:
+    """An entry that sets these bits of a 16-bit register of PCI configuration space."""
+    return {
+        "kind": "pci_register",
+        "device": device,
+        "capability": capability,
+        "offset": offset,
+        "width": 2,
+        "mask": mask,
+        "value": value,
+    }

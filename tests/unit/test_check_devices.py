@@ -28,6 +28,7 @@ from railwright.node.model import (
 from railwright.node.state import apply, revert
 from railwright.plan import plan as make_plan
 from tests.machinery import build
+from tests.unit.state_support import register as register_at
 from tests.unit.test_state_nvconfig import Card
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
@@ -59,15 +60,7 @@ def plan(name: str, *entries: dict[str, Any], firmware: dict[str, str] | None = 
 
 
 def register(device: str, capability: str, mask: str, value: str) -> dict[str, Any]:
-    return {
-        "kind": "pci_register",
-        "device": device,
-        "capability": capability,
-        "offset": 6 if capability == "ECAP_ACS" else 8,
-        "width": 2,
-        "mask": mask,
-        "value": value,
-    }
+    return register_at(device, capability, 6 if capability == "ECAP_ACS" else 8, mask, value)
 
 
 def answered(made: Plan, seen: Facts, prefix: str, earlier: Facts | None = None) -> list[Finding]:

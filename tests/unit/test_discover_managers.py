@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from railwright.node.discover.managers import read_managers
-from railwright.node.discover.tree import Tree
+from railwright.node.discover.tree import Tree, processes
 from railwright.node.model import Facts, InputError, ManagedPort, Managers, Nic
 from tests.unit.state_support import plant
 
@@ -37,7 +37,8 @@ def process(root: Path, number: int, name: str, network: str = "net:[1]") -> Non
 
 
 def read(root: Path) -> Managers:
-    return read_managers(Tree(root), (RAIL,))
+    tree = Tree(root)
+    return read_managers(tree, (RAIL,), processes(tree))
 
 
 def port(root: Path) -> ManagedPort:

@@ -29,6 +29,7 @@ from railwright.node.model.software import Software
 from railwright.plan import plan
 from railwright.plan.irqbalance import script
 from tests.machinery import build
+from tests.unit.state_support import register
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
 CLEAN, BACKWARDS, SNC, VM = (
@@ -75,18 +76,6 @@ def above(machine: Facts, addresses: tuple[str, ...]) -> set[str]:
                 bridges.add(bridge.address)
             bridge = devices.get(bridge.parent or "")
     return bridges
-
-
-def register(device: str, capability: str, offset: int, mask: str, value: str) -> dict[str, Any]:
-    return {
-        "kind": "pci_register",
-        "device": device,
-        "capability": capability,
-        "offset": offset,
-        "width": 2,
-        "mask": mask,
-        "value": value,
-    }
 
 
 @pytest.mark.parametrize("machine", [CLEAN, BACKWARDS, SNC, VM])

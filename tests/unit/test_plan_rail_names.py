@@ -230,5 +230,10 @@ def test_a_prefix_of_the_kernels_name_space_is_refused(prefix: str) -> None:
 
 def test_the_longest_name_fits_into_a_netdevs() -> None:
     made = planned(node(), prefix="gpurailpath")
-    assert max(len(name) for name in (f"{'gpurailpath'}63p4",)) <= 15
     assert made.status == "planned"
+    lines = [line for text in files(made, "rail_names").values() for line in text.splitlines()]
+    assert {line for line in lines if line.startswith("Name=")} == {"Name=gpurailpath0", "Name=gpurailpath1"}
+    # The longest name of all, of rail 63's fourth port, must fit: one letter more and the policy is refused.
+    assert len("gpurailpath63p4") == 15
+    with pytest.raises(InputError):
+        Policy.read({"rails": {"prefix": "gpurailpaths"}})

@@ -77,29 +77,27 @@ def facts(answer: Json) -> Json:
 
 def facts_read(answer: Json) -> Json:
     """What an action goes on with that hands no facts on. Raises InputError."""
-    found = answer.get("ansible_facts")
-    if not isinstance(found, dict) or "node" not in found:
-        raise InputError("ansible_facts.node", "missing")
-    return {"facts": Facts.read(found["node"])}
+    return {"facts": Facts.read(_fact(answer, "node"))}
+
+
+def _fact(answer: Json, name: str) -> Any:
+    found = answer.get(FACTS)
+    if not isinstance(found, dict) or name not in found:
+        raise InputError(f"{FACTS}.{name}", "missing")
+    return found[name]
 
 
 def probe(answer: Json) -> Json:
     """The result of a node_preflight task. Raises InputError."""
-    found = answer.get("ansible_facts")
-    if not isinstance(found, dict) or "preflight" not in found:
-        raise InputError("ansible_facts.preflight", "missing")
-    read = from_json(Probe, found["preflight"], "preflight")
+    read = from_json(Probe, _fact(answer, "preflight"), "preflight")
     return {"changed": False, "ansible_facts": {"preflight": _shown(to_json(read))}}
 
 
 def driver(answer: Json) -> Json:
     """The result of a node_driver task. Raises InputError."""
-    found = answer.get("ansible_facts")
-    if not isinstance(found, dict) or "driver" not in found:
-        raise InputError("ansible_facts.driver", "missing")
     return {
         "changed": False,
-        "ansible_facts": {"driver": to_json(from_json(DriverUse, found["driver"], "driver"))},
+        "ansible_facts": {"driver": to_json(from_json(DriverUse, _fact(answer, "driver"), "driver"))},
     }
 
 

@@ -69,20 +69,13 @@ def node_watch(plan: Json) -> Json:
     }
 
 
-def node_check(
-    plan: Json, facts: Json, policy: Json, fleet: list[Json] | None = None, earlier: Json | None = None
+def compared(
+    plan: Plan, facts: Facts, policy: Policy, fleet: list[Json] | None = None, earlier: Json | None = None
 ) -> Json:
     """What differs between plan and node, and each question with its answer; and how it differs from its fleet.
 
     earlier: the facts that the plan was made from, for counters that only count.
     """
-    return compared(Plan.read(plan), Facts.read(facts), Policy.read(policy, "node_policy"), fleet, earlier)
-
-
-def compared(
-    plan: Plan, facts: Facts, policy: Policy, fleet: list[Json] | None = None, earlier: Json | None = None
-) -> Json:
-    """As `node_check`, of what has been read."""
     before = None if earlier is None else Facts.read(_counted(earlier), "the facts before")
     asked = (plan, facts, policy.accept, before)
     return {"findings": [*to_json(check(*asked)), *(fleet or [])], "checks": to_json(checks(*asked))}
@@ -99,13 +92,8 @@ def _counted(facts: Json) -> Json:
     }
 
 
-def fabric_ports(facts: Json) -> Json:
-    """The part of a node's facts that a lint of the fabric reads: its ports, with what tools say of them."""
-    return ports_of(Facts.read(facts))
-
-
 def ports_of(facts: Facts) -> Json:
-    """As `fabric_ports`, of facts that have been read."""
+    """The part of a node's facts that a lint of the fabric reads: its ports, with what tools say of them."""
     ports = _json(fabric.ports_only(facts))
     return {key: ports[key] for key in ("schema", "witnesses", "nics", "tools")}
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from railwright.node.check import check
-from railwright.node.check.gate import planned_version
+from railwright.node.check.gate import driver_set, planned_version
 from railwright.node.model import Facts, Finding, InputError, Plan, to_json
 from railwright.node.model.driver_packages import is_driver, upstream
 from railwright.plan.nvidia_driver import PIN, pin
@@ -48,7 +48,7 @@ def outlook(facts: Facts, plan: Plan) -> Json:
     if wanted is None:
         said = "; ".join(f"{finding.where}: {finding.why}" for finding in plan.findings if _is_ours(finding))
         raise InputError("policy.driver", said or "the policy names no driver", "state policy.driver.version")
-    versions = _set(plan)
+    versions = driver_set(plan)
     have = installed(facts, versions)
     packages = any(have.get(name) != version for name, version in versions.items())
     loaded = facts.host.driver
@@ -69,13 +69,6 @@ def outlook(facts: Facts, plan: Plan) -> Json:
         "loaded": loaded,
         "says": says,
     }
-
-
-def _set(plan: Plan) -> Mapping[str, Any]:
-    for entry in plan.slices["nvidia_driver"].entries:
-        if entry["kind"] == "packages":
-            return Json(entry["versions"])
-    return {}
 
 
 def way_back(plan: Plan, recorded: Mapping[str, str]) -> Json:

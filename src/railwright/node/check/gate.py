@@ -31,11 +31,14 @@ def gate(facts: Facts, plan: Plan) -> tuple[str, ...]:
 
 def planned_version(plan: Plan) -> Optional[str]:
     """The driver that the plan installs ("580.173.02"), to the last digit; None where it installs none."""
+    return _of_driver(driver_set(plan))
+
+
+def driver_set(plan: Plan) -> Mapping[str, Any]:
+    """Packages of the driver's set to their versions, as the plan has them; {} where it has none."""
     part = plan.slices.get(DRIVER_SLICE)
-    for entry in () if part is None else part.entries:
-        if entry.get("kind") == "packages":
-            return _of_driver(entry["versions"])
-    return None
+    entries = () if part is None else part.entries
+    return next((entry["versions"] for entry in entries if entry.get("kind") == "packages"), {})
 
 
 def _of_driver(versions: Mapping[str, Any]) -> Optional[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
@@ -11,11 +10,11 @@ from ..discover import IRQBALANCE
 from ..discover.host import sysctl_path
 from ..model import Facts, FileFact, Finding, InputError, Irq, Plan, Unit, format_cpulist, parse_cpulist
 from ..state.irq_item import is_control
+from ..state.kernel_items import chosen
 from . import devices, lossless, rail_items, software
 from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
-_CHOSEN = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
 # The node's own name has no place in a command that an operator pastes: a tenant may have chosen it.
 _RETUNE = "run `ansible-playbook -i INVENTORY playbooks/retune.yml -l NODE`"
 _READ_AGAIN = "read the node again with the plan's files and units: railwright check PLAN"
@@ -146,16 +145,10 @@ def _sysfs(asked: _Asked, name: str, entry: Entry) -> Iterator[Answer]:
         yield unseen(f"{name}.value", path, f"the facts hold no text of {path}", _READ_AGAIN)
     elif found.text is None:
         yield asked.drift(f"{name}.value", path, "is not there")
-    elif _settled(found.text).split() == wanted.split():
+    elif chosen(found.text).split() == wanted.split():
         yield Answer(f"{name}.value")
     else:
-        yield asked.drift(f"{name}.value", path, f"is {_settled(found.text)}, planned {wanted}")
-
-
-def _settled(text: str) -> str:
-    """Of a file that shows all choices ("always [madvise] never") the chosen one."""
-    chosen = _CHOSEN.findall(text)
-    return chosen[0] if len(chosen) == 1 else text
+        yield asked.drift(f"{name}.value", path, f"is {chosen(found.text)}, planned {wanted}")
 
 
 # ----- interrupts ----------------------------------------------------------------------------------------------------

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
 from ..model import Facts, Finding
 from ..model.software import Package
 from ..packages import cmdline
+from ..state.kernel_items import chosen
 from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
-_CHOSEN = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
 _INSTALL = "run `ansible-playbook -i INVENTORY playbooks/install.yml -l NODE`"
 _READ_AGAIN = "read the node again with the plan's files and packages: railwright check PLAN"
 
@@ -96,8 +95,7 @@ def sysfs_each(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
     if found is None or found.text is None:
         yield unseen(code, path, f"the facts hold no text of {path}", _READ_AGAIN)
         return
-    chosen = _CHOSEN.findall(found.text)
-    now = chosen[0] if len(chosen) == 1 else found.text
+    now = chosen(found.text)
     if now.split() == wanted.split():
         yield Answer(code, why=f"looked at {path}")
     else:

@@ -35,7 +35,7 @@ from .questions import questions
 from .routes import read_routes
 from .software import read_software
 from .tools import read_units, run_port_tools, run_tools
-from .tree import Tree
+from .tree import Tree, processes
 
 __all__ = ["INTERFACE_SYSCTLS", "IRQBALANCE", "SYSCTLS", "discover"]
 
@@ -80,6 +80,7 @@ def discover(
     numa = read_numa(tree, online)
     pci = read_pci(tree)
     routes = read_routes(tree)
+    running = processes(tree)
     nics, notes = read_nics(tree, pci, routes)
     gpus = read_gpus(tree, pci)
     with_irqs = frozenset({gpu.address or "" for gpu in gpus} | {nic.address or "" for nic in nics})
@@ -114,8 +115,8 @@ def discover(
         tools=outputs,
         conflicts=conflicts,
         notes=notes,
-        network=read_network(tree, nics, routes),
-        managers=read_managers(tree, nics),
+        network=read_network(tree, nics, routes, running),
+        managers=read_managers(tree, nics, running),
         pcie=read_pcie(tree, pci),
         pcie_errors=read_errors(tree, pci),
         queues=_queues(tree, nics) if queues else (),

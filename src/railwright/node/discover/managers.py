@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from ..model import Nic
@@ -18,7 +18,6 @@ from .tree import Tree, each_line
 _NET = "sys/class/net"
 # The kernel keeps 15 characters of a process's name (TASK_COMM_LEN, include/linux/sched.h).
 _PROCESSES = {NETWORKD[:15]: NETWORKD, NETWORK_MANAGER: NETWORK_MANAGER}
-_PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 # A container's end of a veth is called by chance, which is no reason to plan its node apart from equal ones.
 _NUMBERED = re.compile(r"(?!veth)[a-z][a-z0-9]{0,11}[0-9]{1,2}(?:p[2-4])?", re.ASCII)
 # Where netplan 0.106 and 1.x keep the program that writes what networkd and NetworkManager read.
@@ -33,13 +32,13 @@ _RDMA_RULES = "etc/udev/rules.d/60-rdma-persistent-naming.rules"
 _SMALL = 64 * 1024
 
 
-def read_managers(tree: Tree, nics: Sequence[Nic]) -> Managers:
+def read_managers(tree: Tree, nics: Sequence[Nic], running: Mapping[int, str]) -> Managers:
     """The managers of this node, and what they do with the ports of these NICs."""
     ports = {nic.netdev: nic.address for nic in nics if nic.netdev is not None and nic.address is not None}
     profiles = _profiles(tree)
     interfaces = _interfaces(tree)
     return Managers(
-        running=_running(tree),
+        running=_running(tree, running),
         netplan=_netplan(tree),
         ports=tuple(
             _port(tree, netdev, device, profiles, interfaces) for netdev, device in sorted(ports.items())
@@ -52,15 +51,14 @@ def read_managers(tree: Tree, nics: Sequence[Nic]) -> Managers:
     )
 
 
-def _running(tree: Tree) -> Optional[tuple[str, ...]]:
-    processes = [name for name in tree.names("proc") if _PROCESS.fullmatch(name)]
-    if not processes:
+def _running(tree: Tree, running: Mapping[int, str]) -> Optional[tuple[str, ...]]:
+    if not running:
         return None
     # A container's own manager is none of this node's: it has another network namespace.
     own = tree.link("proc/1/ns/net")
     found = set()
-    for number in processes:
-        name = _PROCESSES.get(tree.text(f"proc/{number}/comm") or "")
+    for number, comm in running.items():
+        name = _PROCESSES.get(comm)
         if name is not None and own in (None, tree.link(f"proc/{number}/ns/net") or own):
             found.add(name)
     return tuple(sorted(found))

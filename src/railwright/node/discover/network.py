@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from ..model import InputError, Nic
@@ -17,19 +17,18 @@ _MANAGER = "opensm"
 _KEY = re.compile(r"0x[0-9a-fA-F]{4}")
 # drivers/infiniband/core/sysfs.c, phys_state_show
 _PHYSICAL = re.compile(r"(\d{1,2}): ?(\S[ -~]{0,40})", re.ASCII)
-_PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 # Which folder of a netdev tells its kind; a VRF says so in its uevent alone.
 _KINDS = (("bonding", "bond"), ("bridge", "bridge"))
 
 
-def read_network(tree: Tree, nics: Sequence[Nic], routes: Routes) -> NetworkFacts:
+def read_network(tree: Tree, nics: Sequence[Nic], routes: Routes, running: Mapping[int, str]) -> NetworkFacts:
     """The network facts of these ports. Raises InputError for what no kernel writes."""
     masters = sorted({nic.master for nic in nics if nic.master is not None})
     return NetworkFacts(
         addresses=tuple(_addresses(routes)),
         masters=tuple(Master(name, _kind(tree, name)) for name in masters),
         infiniband=tuple(_port(tree, nic) for nic in nics if _speaks_infiniband(nic)),
-        subnet_managers=_managers(tree),
+        subnet_managers=_managers(running),
     )
 
 
@@ -93,8 +92,5 @@ def _physical(tree: Tree, path: str) -> Optional[str]:
     return match[2]
 
 
-def _managers(tree: Tree) -> Optional[tuple[int, ...]]:
-    processes = [int(name) for name in tree.names("proc") if _PROCESS.fullmatch(name)]
-    if not processes:
-        return None
-    return tuple(number for number in sorted(processes) if tree.text(f"proc/{number}/comm") == _MANAGER)
+def _managers(running: Mapping[int, str]) -> Optional[tuple[int, ...]]:
+    return tuple(number for number, name in running.items() if name == _MANAGER) if running else None

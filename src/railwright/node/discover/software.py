@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Optional
 
-from ..model import InputError
 from ..model.software import Dkms, Kernel, Package, PackageLock, Software
 from ..packages import cmdline, dpkg, locks, rpm
+from .pcie import read_lockdown
 from .tools import run_tool
 from .tree import Tree
 
@@ -57,7 +57,7 @@ def read_software(tree: Tree, asked: Sequence[str] = ()) -> Software:
         boot_loader=loader,
         next_kernel=_next_kernel(tree, loader, kernels),
         boot_lines=tuple(dict.fromkeys(_boot_lines(tree, loader))),
-        lockdown=_lockdown(tree),
+        lockdown=read_lockdown(tree),
         boot_free=_free("/boot") if tree.live else None,
         var_free=_free("/var") if tree.live else None,
         vendor="dgx" if tree.exists("etc/dgx-release") else None,
@@ -290,21 +290,6 @@ def _next_of_entries(tree: Tree) -> Optional[str]:
         return None
     match = re.search(r"^version\s+(\S+)$", tree.text(f"{folder}/{chosen}") or "", re.MULTILINE)
     return None if match is None else match[1]
-
-
-def _lockdown(tree: Tree) -> Optional[str]:
-    """The word in brackets of "none [integrity] confidentiality" (security/lockdown/lockdown.c)."""
-    text = tree.text("sys/kernel/security/lockdown")
-    if not text:
-        return None
-    match = re.search(r"\[(\w+)\]", text)
-    if match is None:
-        raise InputError(
-            tree.where("sys/kernel/security/lockdown"),
-            f"found {text[:80]!r}",
-            "expected one word in brackets",
-        )
-    return match[1]
 
 
 def _free(path: str) -> Optional[int]:

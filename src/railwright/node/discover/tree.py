@@ -39,6 +39,7 @@ _NO_VALUE = frozenset(
         errno.ELOOP,
     }
 )
+_PROCESS = re.compile(r"[1-9][0-9]{0,9}")
 _INTEGER = re.compile(r"-?(?:0x[0-9a-fA-F]{1,16}|[0-9]{1,20})")
 _MASK = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{8})*")
 
@@ -224,3 +225,9 @@ class Tree:
                 chunks.append(chunk)
                 size += len(chunk)
         raise InputError(self.where(path), f"is larger than {limit} bytes", "expected a smaller file")
+
+
+def processes(tree: Tree) -> dict[int, str]:
+    """Names of the running processes by number, in order; {} where the tree shows none."""
+    numbers = sorted(int(name) for name in tree.names("proc") if _PROCESS.fullmatch(name))
+    return {number: tree.text(f"proc/{number}/comm") or "" for number in numbers}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Optional
 
 from ..discover.tree import Tree
@@ -88,7 +88,7 @@ class Audit:
     bare: tuple[Copy, ...] = ()
     runtimes: tuple[Runtime, ...] = ()
     processes: tuple[Process, ...] = ()
-    findings: tuple[Finding, ...] = field(default=())
+    findings: tuple[Finding, ...] = ()
 
 
 def audit(tree: Tree, *, expect: Sequence[tuple[str, str]] = (), places: Iterable[str] = PLACES) -> Audit:
@@ -241,7 +241,7 @@ def _files(tree: Tree, places: Iterable[str]) -> Iterator[str]:
                 path = f"{folder}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
                     below.append((path, depth + 1))
-                elif entry.name.endswith(("_perf", ".so", ".dist-info")) or ".so." in entry.name:
+                elif entry.name.endswith(("_perf", ".so")) or ".so." in entry.name:
                     yield path
                 if entry.name.endswith(".dist-info"):
                     yield path

@@ -49,7 +49,7 @@ class Loader:
                     self._objects[path] = elf.read(file)
         return self._objects[path]
 
-    def by_name(self, name: str, kind: tuple[int, int], needed: bool = True) -> Optional[tuple[str, str]]:
+    def by_name(self, name: str, kind: tuple[int, int]) -> Optional[tuple[str, str]]:
         """(path, rule) of a name that no object asks a folder for: what a bare dlopen gets."""
         for path in self._cache.get(name, ()):
             if self._fits(path, kind):

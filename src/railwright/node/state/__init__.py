@@ -82,9 +82,10 @@ def apply(
         if check
         else converge(node, items, "release", Lock(node, owner, unit, wait, holder.run_name(run)))
     )
+    outcome = replace(outcome, failures=(*outcome.failures, *undone))
     if not check and not unit:
-        settled(node, items, replace(outcome, failures=(*outcome.failures, *undone)))
-    return replace(outcome, failures=(*outcome.failures, *undone))
+        settled(node, items, outcome)
+    return outcome
 
 
 def revert(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from ..model import InputError, to_json
 from ..qos import congestion, dcb, mlnx_qos
@@ -88,8 +88,9 @@ class Dcb(Backend):
             metres = dcb.delay(pfc, self._where("pfc"))
             found.update({} if metres is None else {"cable": metres})
         for part, shown in _SHOWN.items():
-            if part in asked and not (part == "buffer" and self._has_no_buffers()):
-                found[part] = shown(self._show(_NAMES[part]), self._where(_NAMES[part]))
+            told = self._show(_NAMES[part]) if part in asked else None
+            if told is not None:
+                found[part] = shown(told, self._where(_NAMES[part]))
         return found
 
     def set(self, part: str, value: Any) -> None:
@@ -123,14 +124,15 @@ class Dcb(Backend):
         self._must("dcb", "dcbx", "set", "dev", self.netdev, "host", *(flags.split() or ["ieee"]))
         dcbx.release(self.node, self.netdev)
 
-    def _has_no_buffers(self) -> bool:
-        """ConnectX-4 and elder: the firmware alone deals out its buffers (mlx5 MLX5_BUFFER_SUPPORTED)."""
-        said = ask(self.node, "dcb", "-j", "buffer", "show", "dev", self.netdev)
-        return not said.ok and any(word in said.word for word in _UNSUPPORTED)
-
-    def _show(self, part: str) -> Mapping[str, Any]:
-        text = self._must("dcb", "-j", part, "show", "dev", self.netdev)
-        return dcb.one_device(text, self._where(part))
+    def _show(self, part: str) -> Optional[Mapping[str, Any]]:
+        argv = ("dcb", "-j", part, "show", "dev", self.netdev)
+        said = ask(self.node, *argv)
+        if part == "buffer" and not said.ok and any(word in said.word for word in _UNSUPPORTED):
+            # ConnectX-4 and elder: the firmware alone deals out its buffers (mlx5 MLX5_BUFFER_SUPPORTED).
+            return None
+        if not said.ok:
+            raise self._refused(argv, said)
+        return dcb.one_device(said.out, self._where(part))
 
     def _where(self, part: str) -> str:
         return f"dcb {part} show dev {self.netdev}"

@@ -18,6 +18,12 @@ _SYSCTLS = "/proc/sys"
 _SELECTED = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
 
 
+def chosen(text: str) -> str:
+    """Of a file that shows all choices ("always [madvise] never") the chosen one; any other text as it is."""
+    found = _SELECTED.findall(text)
+    return found[0] if len(found) == 1 else text
+
+
 def write_value(path: str, value: str) -> None:
     """Writes one value in one write, as the kernel wants it. Raises OSError."""
     data = (value + "\n").encode("utf-8", "surrogateescape")
@@ -174,8 +180,7 @@ class SysfsItem(_KernelValue):
         return inside(node, self._path, _PLACES)
 
     def settled(self, text: str) -> str:
-        chosen = _SELECTED.findall(text)
-        return chosen[0] if len(chosen) == 1 else text
+        return chosen(text)
 
     def absent(self, cell: str) -> str:
         return f"the kernel has no {self._path}"

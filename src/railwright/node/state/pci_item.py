@@ -195,7 +195,10 @@ class PciRegisterItem(Item):
             return
         top = os.path.realpath(folder(node, self.device))
         for name in sorted(os.listdir(node.at("/sys/bus/pci/devices"))):
-            driver = os.path.basename(os.path.realpath(f"{folder(node, name)}/driver"))
+            try:
+                driver = os.path.basename(os.readlink(f"{folder(node, name)}/driver"))
+            except OSError:  # nothing drives it
+                continue
             if is_guests(driver) and os.path.realpath(folder(node, name)).startswith(f"{top}/"):
                 raise Refused(
                     f"{self.device}: {name} below it is a guest's ({driver}), and without these bits the guest reaches "

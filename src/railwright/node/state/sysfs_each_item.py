@@ -5,18 +5,16 @@ from __future__ import annotations
 import fnmatch
 import glob
 import os
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..model import InputError
 from .fields import Fields, absolute, expected, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
-from .kernel_items import must_take_writes, one_line, read_value, write_value
+from .kernel_items import chosen, must_take_writes, one_line, read_value, write_value
 from .outcome import Refused
 
 _PLACE = "/sys"
-_SELECTED = re.compile(r"(?:^|\s)\[([^\]\s]+)\](?=\s|$)")
 
 
 class SysfsEachItem(Item):
@@ -53,9 +51,8 @@ class SysfsEachItem(Item):
         for path in dict.fromkeys([*self._paths(node), *kept.cells]):
             text = read_value(node.at(path))
             if text is not None:
-                chosen = _SELECTED.findall(text)
-                cells[path] = chosen[0] if len(chosen) == 1 else text
-        return Reading(cells, detail=node)
+                cells[path] = chosen(text)
+        return Reading(cells)
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         if not reading.cells:
