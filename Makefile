@@ -107,11 +107,11 @@ molecule: ## Run the playbooks on fake nodes, one Molecule scenario after the ot
 	    sh tools/not_run.sh "Molecule, which needs Python 3.12 or 3.13"; \
 	fi
 
-second: ## Run pytest and the demo's playbooks on the second row
+second: ## Run pytest and the demo's playbooks on the second row: a quarter of the unit tests, by the commit
 	@mkdir -p build/test
 	@if test -x $(SECOND); then \
 	    $(ON_SECOND) $(STEP) "Run pytest on the second row (ansible-core 2.19)" \
-	        $(SECOND) -m pytest $(PARALLEL) --junitxml=build/test/second.xml && \
+	        env RAILWRIGHT_ROW=second $(SECOND) -m pytest $(PARALLEL) --junitxml=build/test/second.xml && \
 	    $(ON_SECOND) $(STEP) -q "Run the demo's playbooks on the second row" $(SECOND) -m tools.demo; \
 	else \
 	    sh tools/not_run.sh "the second row, which needs Python 3.11"; \

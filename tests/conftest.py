@@ -92,6 +92,17 @@ def pytest_report_header() -> str:
     return rotation.told()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The second row takes unit tests in turns: they meet no Ansible, and the main row runs them all."""
+    if os.environ.get("RAILWRIGHT_ROW") != "second":
+        return
+    files = rotation.second_row({item.path for item in items}, Path(__file__).with_name("unit"))
+    left = [item for item in items if item.path not in files]
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item.path in files]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if os.environ.get("RAILWRIGHT_STRICT_SKIPS") == "1":
         config.pluginmanager.register(SkipRule(allowed_skips(ALLOWED_SKIPS.read_text(encoding="utf-8"))))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 PARTS = 8
+ROW_PARTS = 4
 
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -49,6 +50,14 @@ def share(points: Sequence[T]) -> list[T]:
     """The points of a sweep that this run takes: every PARTS-th one."""
     part, _ = turn()
     return list(points if part is None else points[part % max(1, min(PARTS, len(points))) :: PARTS])
+
+
+def second_row(files: Iterable[Path], unit: Path) -> set[Path]:
+    """Of test files those that the second row runs: all but unit tests, which the main row runs whole, and of these as
+    many as make a whole in ROW_PARTS runs."""
+    part, _ = turn()
+    units = sorted(file for file in files if file.is_relative_to(unit))
+    return {*files} - ({*units} - {*(units if part is None else units[part % ROW_PARTS :: ROW_PARTS])})
 
 
 def in_turns(test: Test) -> Test:

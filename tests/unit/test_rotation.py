@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests import rotation
@@ -32,3 +34,21 @@ def test_the_part_follows_from_the_commit_and_is_said(monkeypatch: pytest.Monkey
     monkeypatch.setenv("RAILWRIGHT_LONG", "1")
     assert rotation.told() == "long sweeps: all of them, by RAILWRIGHT_LONG=1"
     rotation.turn.cache_clear()
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 9, 128])
+def test_the_second_row_runs_all_but_unit_tests_and_those_once_in_four_runs(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    unit = Path("tests/unit")
+    units = {unit / f"test_{number}.py" for number in range(count)}
+    others = {Path("tests/ansible/test_a.py"), Path("tests/browser/test_b.py")}
+    taken = []
+    for part in range(rotation.PARTS):
+        monkeypatch.setattr(rotation, "turn", lambda part=part: (part, "a test"))
+        files = rotation.second_row(units | others, unit)
+        assert others <= files
+        taken += [*(files - others)]
+    assert sorted(taken) == sorted([*units, *units])
+    monkeypatch.setattr(rotation, "turn", lambda: (None, "a test"))
+    assert rotation.second_row(units | others, unit) == units | others
