@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ansible.plugins.action import ActionBase
@@ -65,11 +65,27 @@ def calls(
         def close(self) -> None:
             """It was never open."""
 
+    class Compared:
+        """Of a plan that fits."""
+
+        plan: ClassVar[dict[str, Any]] = {}
+        policy: ClassVar[dict[str, Any]] = {}
+
+        def asks(self) -> dict[str, Any]:
+            return {}
+
+        def found(self, facts: Any, changes: Any) -> dict[str, Any]:
+            return {"findings": [], "problems": ""}
+
+        def verdict(self, problems: str, dry: bool) -> dict[str, Any]:
+            return {}
+
     if action == "node_state":
         monkeypatch.setattr(ActionBase, "run", lambda *arguments: {})
         Write().run(None, {})
         return asked
     monkeypatch.setattr(module.kept, "read", lambda place: {})
+    monkeypatch.setattr(module.Comparison, "of", lambda folder, node: Compared())
     monkeypatch.setattr(module.steps, "node_slices", lambda plan, policy: {"rail_network": []})
     monkeypatch.setattr(module.steps, "blobs_to_send", lambda plan, facts: {})
     monkeypatch.setattr(module.steps, "node_changes", lambda results: {})

@@ -83,6 +83,34 @@ options:
       - More than a task may take on the slowest node of a play (C(task_timeout)), for which the others wait.
     type: int
     default: 900
+  look:
+    description: Read the node afterwards, as M(node_facts) does with these options. Not where an item failed.
+    type: dict
+    suboptions:
+      watch:
+        description: As of M(node_facts).
+        type: list
+        elements: path
+        default: []
+      units:
+        description: As of M(node_facts).
+        type: list
+        elements: str
+        default: []
+      sysctls:
+        description: As of M(node_facts).
+        type: list
+        elements: str
+        default: []
+      packages:
+        description: As of M(node_facts).
+        type: list
+        elements: str
+        default: []
+      tools:
+        description: As of M(node_facts).
+        type: bool
+        default: false
 attributes:
   check_mode:
     description: Says what would change and changes nothing, not even the lock file. Nothing is held.
@@ -167,6 +195,10 @@ reboot_needed:
   type: list
   elements: str
   sample: []
+ansible_facts:
+  description: The node as it is afterwards, under C(node), as M(node_facts) returns it.
+  returned: with O(look), when no item failed
+  type: dict
 where:
   description: The place of the input, or the thing on the node, because of which nothing was done.
   returned: when nothing was done
@@ -184,6 +216,7 @@ remedy:
   sample: expected a form like "0644"
 """
 
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -214,6 +247,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "owner": {"type": "str", "default": ""},
     "run": {"type": "str", "default": ""},
     "seconds": {"type": "int", "default": 900},
+    "look": {
+        "type": "dict",
+        "options": {
+            "watch": {"type": "list", "elements": "path", "default": []},
+            "units": {"type": "list", "elements": "str", "default": []},
+            "sysctls": {"type": "list", "elements": "str", "default": []},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "tools": {"type": "bool", "default": False},
+        },
+    },
 }
 SHORTEST_SECRET = 6
 
@@ -256,7 +299,7 @@ def main() -> None:
         del result["diff"]
     if outcome.failures:
         module.fail_json(_summary(outcome), **result)
-    module.exit_json(**result)
+    module.exit_json(**result, **_seen(module, result))
 
 
 def _run(module: AnsibleModule) -> Outcome:
@@ -277,12 +320,30 @@ def _run(module: AnsibleModule) -> Outcome:
     return apply(slices, blobs=params["blobs"], run=params["run"], **who)
 
 
+def _seen(module: AnsibleModule, result: dict[str, Any]) -> dict[str, Any]:
+    """The node as it is now, where that is asked for."""
+    look = module.params["look"]
+    if look is None:
+        return {}
+    # Loaded for whom it serves: most calls only write.
+    from ansible.module_utils.railwright.node.discover import discover
+    from ansible.module_utils.railwright.node.model import to_json
+
+    try:
+        return {"ansible_facts": {"node": to_json(discover(Path("/"), **look))}}
+    except InputError as error:
+        told = {"where": error.where, "why": error.why, "remedy": error.remedy}
+        module.fail_json(str(error), **result, **told)
+    except OSError as error:
+        module.fail_json(f"{error.filename}: {error.strerror}", **result)
+
+
 def _refuse_mixture(module: AnsibleModule) -> None:
     """What an argument spec cannot say: which options go with which state."""
     params = module.params
     if params["state"] != "applied":
         taken = ("names", "but") if params["state"] == "reverted" else ()
-        given = ("slices", "slice", "blobs", "names", "but")
+        given = ("slices", "slice", "blobs", "look", "names", "but")
         idle = [name for name in given if params[name] is not None and name not in taken]
         if idle:
             module.fail_json(

@@ -108,6 +108,12 @@ def state(answer: Json) -> Json:
     return {key: value for key, value in read.items() if value is not None}
 
 
+def state_and_facts(answer: Json) -> Json:
+    """The result of a node_state task that looks at the node afterwards, which it does not where an item failed. Raises
+    InputError."""
+    return state(answer) if answer.get("failed") else {**state(answer), **facts_read(answer)}
+
+
 def _shown(value: Any) -> Any:
     """All texts without what steers a terminal: Ansible shows a diff as it comes."""
     if isinstance(value, dict):
