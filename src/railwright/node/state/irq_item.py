@@ -24,8 +24,9 @@ _MLX5_DATA = re.compile(r"mlx5_(?:sf_)?com(?:p|bined)\d.*", re.ASCII | re.DOTALL
 _CONTROL_WORDS = frozenset(
     ["admin", "aeq", "async", "cmd", "config", "ctrl", "health", "mailbox", "mbx", "misc", "pages"]
 )
-# After the counts of the CPUs: the controller's name, the number there ("524288-edge"; on Arm "524288 Edge"), then
-# the actions: Linux kernel/irq/proc.c, show_interrupts().
+# The table's header; after the counts of the CPUs the controller's name, the number there ("524288-edge"; on Arm
+# "524288 Edge"), then the actions: Linux kernel/irq/proc.c, show_interrupts().
+_COLUMN = re.compile(r"CPU\d+", re.ASCII)
 _ACTIONS = re.compile(r"(?:^|\s)\d+(?:-\w+|\s+(?:Edge|Level)\b)\s*(.*)", re.ASCII | re.DOTALL)
 _WAITING = "queues change in this run, and with them the interrupts: placed after that"
 
@@ -192,7 +193,7 @@ def _actions(node: Node) -> dict[int, str]:
     with open(node.at("/proc/interrupts"), encoding="utf-8", errors="replace") as file:
         header, *rows = file.read().splitlines() or [""]
     columns = header.split()
-    if not columns or not all(re.fullmatch(r"CPU\d+", column, re.ASCII) for column in columns):
+    if not columns or not all(_COLUMN.fullmatch(column) for column in columns):
         raise Refused("/proc/interrupts, line 1: expected the CPUs' names", "is /proc mounted whole?")
     actions = {}
     for n, row in enumerate(rows, start=2):
@@ -200,7 +201,8 @@ def _actions(node: Node) -> dict[int, str]:
         if not _is_number(name.strip()):
             continue  # NMI, LOC, ... belong to no device
         fields = rest.split(None, len(columns))
-        if len(fields) < len(columns) or not all(_is_number(field) for field in fields[: len(columns)]):
+        # All of a row at once: a table has a count for each CPU, and is read for each device.
+        if len(fields) < len(columns) or not _is_number("".join(fields[: len(columns)])):
             raise Refused(
                 f"/proc/interrupts, line {n}: expected {len(columns)} counts", "run again; a CPU came or went"
             )
@@ -211,7 +213,7 @@ def _actions(node: Node) -> dict[int, str]:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[0-9]+", text, re.ASCII) is not None
+    return text.isascii() and text.isdigit()
 
 
 def is_control(action: str) -> bool:
