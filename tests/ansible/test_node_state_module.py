@@ -109,6 +109,16 @@ def node(tmp_path: Path) -> Node:
     return Node(tmp_path / "node", find_python(f"{sys.version_info[0]}.{sys.version_info[1]}"))
 
 
+@pytest.mark.parametrize("check", [False, True])
+def test_what_was_done_is_told_also_where_the_node_cannot_be_read_afterwards(node: Node, check: bool) -> None:
+    wish = {"slice": "part", "entries": [entry("/srv/a", "x\n")], "look": {"watch": ["not/from/the/root"]}}
+    (result,) = node.play(task(wish, check))
+    assert result["failed"]
+    assert "not/from/the/root" in result["msg"]
+    assert result["slices"]["part"]["changed"]
+    assert (node.folder / "srv/a").exists() is not check
+
+
 def entry(path: str, content: str, **more: Any) -> dict[str, Any]:
     return {"kind": "file", "path": path, "content": content, **more}
 

@@ -217,7 +217,7 @@ remedy:
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.state import (
@@ -299,7 +299,13 @@ def main() -> None:
         del result["diff"]
     if outcome.failures:
         module.fail_json(_summary(outcome), **result)
-    module.exit_json(**result, **_seen(module, result))
+    try:
+        seen = _seen(module.params["look"])
+    except InputError as error:
+        module.fail_json(str(error), where=error.where, why=error.why, remedy=error.remedy, **result)
+    except OSError as error:
+        module.fail_json(f"{error.filename}: {error.strerror}", **result)
+    module.exit_json(**result, **seen)
 
 
 def _run(module: AnsibleModule) -> Outcome:
@@ -320,22 +326,15 @@ def _run(module: AnsibleModule) -> Outcome:
     return apply(slices, blobs=params["blobs"], run=params["run"], **who)
 
 
-def _seen(module: AnsibleModule, result: dict[str, Any]) -> dict[str, Any]:
-    """The node as it is now, where that is asked for."""
-    look = module.params["look"]
+def _seen(look: Optional[dict[str, Any]]) -> dict[str, Any]:
+    """The node as it is now, where that is asked for. Raises InputError and OSError."""
     if look is None:
         return {}
     # Loaded for whom it serves: most calls only write.
     from ansible.module_utils.railwright.node.discover import discover
     from ansible.module_utils.railwright.node.model import to_json
 
-    try:
-        return {"ansible_facts": {"node": to_json(discover(Path("/"), **look))}}
-    except InputError as error:
-        told = {"where": error.where, "why": error.why, "remedy": error.remedy}
-        module.fail_json(str(error), **result, **told)
-    except OSError as error:
-        module.fail_json(f"{error.filename}: {error.strerror}", **result)
+    return {"ansible_facts": {"node": to_json(discover(Path("/"), **look))}}
 
 
 def _refuse_mixture(module: AnsibleModule) -> None:
