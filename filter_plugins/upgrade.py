@@ -16,6 +16,8 @@ from railwright.fleet import upgrading
 FILTERS = (
     upgrading.fabric_waiting,
     upgrading.upgrade_back_refusal,
+    upgrading.upgrade_boots_back,
+    upgrading.upgrade_failed,
     upgrading.upgrade_old,
     upgrading.upgrade_outlook,
     upgrading.upgrade_refusal,

@@ -27,7 +27,8 @@ def policy_of(monkeypatch: pytest.MonkeyPatch, folder: Path, policy: Any, rails:
 
         def validate_argument_spec(self, argument_spec: Any) -> tuple[None, dict[str, Any]]:
             assert argument_spec["rails"] == {"type": "list", "elements": "dict", "default": []}
-            return None, {"folder": str(folder), "policy": policy, "left": "", "rails": rails}
+            asked = {"folder": str(folder), "policy": policy, "left": "", "rails": rails}
+            return None, {**asked, "tools": False, "units": []}
 
         def asked(self, arguments: Any, task_vars: Any) -> dict[str, Any]:
             return {"ansible_facts": {"node": {}}}

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from railwright.fleet import installing
 from railwright.node.check.gate import gate
 from railwright.node.discover import discover
-from railwright.node.model import Facts, Plan, Slice
+from railwright.node.discover.software import release_key
+from railwright.node.model import Facts, Plan, Slice, to_json
 from railwright.node.model.software import Software
 from tests.lab import cache, debian
 from tests.lab.shell import ask
@@ -52,6 +54,28 @@ class System:
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text, encoding="utf-8")
         return discover(self.root)
+
+    def boot(self, release: str) -> None:
+        """From now on this kernel is the one that runs, as far as its reader sees."""
+        place = self.root / "proc/sys/kernel/osrelease"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{release}\n", encoding="utf-8")
+
+    def older_kernel(self) -> str:
+        """The release of the newest kernel of this series that is served and not there. Skips where none is."""
+        told = self.run(
+            "apt-cache", "search", "--names-only", r"^linux-headers-6[.]12[.].*deb13-amd64$"
+        ).stdout
+        served = {line.split()[0].removeprefix("linux-headers-") for line in told.splitlines()}
+        older = sorted(served - {row.release for row in self.software.kernels}, key=release_key)
+        if not older:
+            pytest.skip("the archive has one kernel of this series only")
+        return older[-1]
+
+    def add_kernel(self, release: str) -> subprocess.CompletedProcess[str]:
+        """How apt ended with this kernel and its headers."""
+        names = (f"linux-image-{release}", f"linux-headers-{release}")
+        return self.run("apt-get", "-qq", "-y", "--no-install-recommends", "install", *names)
 
     @property
     def software(self) -> Software:
@@ -140,6 +164,25 @@ def test_debian_13_does_not_build_its_driver_and_the_gate_keeps_the_kernel(trixi
     assert said.startswith(f"kernel {kernel.release} has no module of driver ")
     assert f"{failed.log} says: {failed.error}" in said
     assert "no kernel of this node has it: no reboot, the node stays as it runs" in said
+    # What the playbook says, with the pairs that are known.
+    refusal = installing.reboot_refusal(to_json(facts), to_json(trixie.plan()))
+    print("refusal:", refusal)
+    assert "what works: 550.163.01 with a 6.12 kernel from before that change" in refusal
     # dpkg is left half-way, which speaks against a reboot too.
     assert facts.software is not None
     assert any(DRIVER in name for name in facts.software.interrupted)
+
+
+def test_the_pair_that_is_named_works_and_the_kernel_of_it_stays_as_it_runs(trixie: System) -> None:
+    """The way out that the refusal names: a kernel from before the change beside the one that lacks the module."""
+    (without,) = trixie.software.kernels
+    older = trixie.older_kernel()
+    came = trixie.add_kernel(older)
+    status = trixie.run("dkms", "status").stdout.strip()
+    print("\napt ended with", came.returncode, "\ndkms status:", status)
+    assert f"{older}, x86_64: installed" in status
+    trixie.boot(older)
+    (said,) = gate(trixie.facts(), trixie.plan())
+    print("gate:", said)
+    assert said.startswith(f"kernel {without.release} has no module of driver ")
+    assert f"the running kernel {older} has it and stays: no reboot" in said

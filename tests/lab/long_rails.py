@@ -12,7 +12,16 @@ from railwright.fleet import zipapp
 from railwright.node.model import Policy
 from railwright.plan import boot_unit
 from tests.lab.railnet import Counters, Rails
-from tests.lab.test_lab_rails import counters, each_has_its_own_way, flat, pair
+from tests.lab.test_lab_rails import (
+    RAILS,
+    both,
+    counters,
+    each_has_its_own_way,
+    eventually,
+    flat,
+    pair,
+    reach,
+)
 
 __all__ = ["counters", "pair"]
 
@@ -26,6 +35,28 @@ def test_without_the_planned_sysctls_rails_answer_for_each_other(
     pair: tuple[Rails, Rails], counters: Counters
 ) -> None:
     flat(pair, counters, quiet=False)
+
+
+def test_a_revert_after_which_nobody_comes_back_undoes_itself(pair: tuple[Rails, Rails]) -> None:
+    one, other = pair
+    both(pair, "networkd")
+    bare = one.network()
+    policy = one.policy(confirm_seconds=6)
+    assert one.run("apply", policy, slices=["rail_network"]).failures == ()
+    assert other.run("apply", other.policy()).failures == ()
+    one.run("confirmed")
+    before = one.network()
+    assert one.run("revert", slices=["rail_network"]).failures == ()
+    assert reach(one, other) == dict.fromkeys(RAILS, False)
+    assert eventually(lambda: one.network() == before, 30)
+    assert reach(one, other) == dict.fromkeys(RAILS, True)
+    # It is known for our own again: a run finds nothing to do, and a revert that is confirmed is exact.
+    assert one.run("apply", policy, slices=["rail_network"]).changed == ()
+    assert one.run("revert", slices=["rail_network"]).failures == ()
+    one.run("confirmed")
+    time.sleep(10)
+    assert [route for route in one.network()["routes"] if route not in bare["routes"]] == []
+    assert one.network() == bare
 
 
 def test_a_dead_cable_delays_work_and_never_the_administrator(pair: tuple[Rails, Rails]) -> None:

@@ -1,4 +1,4 @@
-"""What only a booted kernel shows of rails: Soft-RoCE's GIDs, names after a reboot, and who starts the boot unit again.
+"""What only a booted kernel shows of rails: Soft-RoCE GIDs, names and ACS after a reboot, who starts the unit again.
 
 The judges are rdma-core's programs, the kernel and systemd of the guest. Emulation is slow: a quarter of an hour.
 """
@@ -10,16 +10,26 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 
 from railwright.node.model import Facts, Policy
-from railwright.plan import boot_unit, plan
+from railwright.plan import acs, boot_unit, plan
+from railwright.plan.tree import Tree
+from tests.lab import on_guest
 from tests.lab.railnet import HOME, push
 from tests.lab.vm import saved
 from tests.lab.vm.layout import layout
 from tests.lab.vm.machine import Vm
 
+POLICY = Policy.read(
+    {
+        "rails": {"prefix": "rail"},
+        "expect": {"gpus": 2, "rails": 2},
+        "pcie": {"acs": "bare-metal", "acs_by": "kernel"},
+    }
+)
 # It stands for the program: who starts it is the question here, not what it does.
 PROGRAM = "import time\nopen('/root/runs', 'a').write('%d\\n' % time.time())\n"
 RUNS = "cat /root/runs | wc -l"
@@ -151,30 +161,88 @@ def test_new_queues_and_a_driver_that_comes_back_start_the_unit_again_and_virtua
         vm.must(f"echo 0 > {place}")
 
 
-def test_rails_have_their_names_after_a_reboot_and_virtual_functions_and_the_front_end_have_not(
-    vm: Vm,
-) -> None:
-    front = netdev(vm, vm.layout.front.pci)
-    addresses = vm.must("ip -4 -br addr").count("/24")
-    facts = Facts.read(json.loads(vm.must(f"cd {HOME} && python3 -m railwright.node discover --json")))
-    made = plan(facts, Policy.read({"rails": {"prefix": "rail"}, "expect": {"gpus": 2, "rails": 2}}))
-    entries = made.slices["rail_names"].entries
-    for entry in entries:
-        if entry["kind"] == "file":
-            write(vm, entry["path"], entry["content"])
+@dataclass(frozen=True)
+class Booted:
+    """What was asked of the next boot, and what stood there before it. acs: what each bridge was, by address."""
+
+    front: str
+    addresses: int
+    asked: tuple[acs.Bits, ...]
+    acs: dict[str, int]
+
+
+def bare_metal(vm: Vm) -> Facts:
+    """The guest's facts, but for its being a guest: what ACS is for is the host's to decide."""
+    found = on_guest.program(vm, "discover")
+    found["host"]["virtual"] = ""
+    return Facts.read(found)
+
+
+def control(vm: Vm, bridge: str) -> int:
+    return int(vm.must(f"setpci -s {bridge} ECAP_ACS+6.w"), 16)
+
+
+def bits(facts: Facts) -> tuple[acs.Bits, ...]:
+    made = plan(facts, POLICY)
+    gpus = [gpu.pci for gpu in made.gpus if gpu.pci is not None]
+    nics = [nic.pci for nic in made.nics if nic.rail is not None and nic.pci is not None]
+    return acs.wanted(facts, POLICY, Tree(facts), gpus, nics)
+
+
+@pytest.fixture(scope="module")
+def booted(vm: Vm) -> Booted:
+    """One boot for both: names in the initramfs, and ACS on the kernel's command line."""
+    facts = bare_metal(vm)
+    made = plan(facts, POLICY)
+    names = [entry for entry in made.slices["rail_names"].entries if entry["kind"] == "file"]
+    for entry in names:
+        write(vm, entry["path"], entry["content"])
     vm.must("update-initramfs -u -k all", timeout=1800)
-    inside = vm.must("lsinitramfs /boot/initrd.img-$(uname -r)")
-    assert all(
-        entry["path"].lstrip("/") in inside for entry in entries if entry.get("path", "").endswith(".link")
+    # Debian's hook puts those of /etc beside udev's own.
+    inside = vm.must("lsinitramfs /boot/initrd.img-$(uname -r)").split()
+    links = {os.path.basename(entry["path"]) for entry in names if entry["path"].endswith(".link")}
+    assert len(links) == 2
+    assert links <= {os.path.basename(path) for path in inside if "/systemd/network/" in path}
+    (argument,) = [entry for entry in made.slices["kernel"].entries if entry.get("name") == "acs"]
+    done = on_guest.converge(vm, {"kernel": [argument]})
+    assert done["failures"] == []
+    asked = bits(facts)
+    before = Booted(
+        netdev(vm, vm.layout.front.pci),
+        vm.must("ip -4 -br addr").count("/24"),
+        asked,
+        {one.bridge: control(vm, one.bridge) for one in asked},
     )
     vm.reboot()
+    return before
+
+
+def test_rails_have_their_names_after_a_reboot_and_virtual_functions_and_the_front_end_have_not(
+    vm: Vm, booted: Booted
+) -> None:
     names = {slot.pci: netdev(vm, slot.pci) for slot in vm.layout.rails}
     assert list(names.values()) == ["rail0", "rail1"]
-    assert netdev(vm, vm.layout.front.pci) == front
-    assert vm.must("ip -4 -br addr").count("/24") == addresses
+    assert netdev(vm, vm.layout.front.pci) == booted.front
+    assert vm.must("ip -4 -br addr").count("/24") == booted.addresses
     # A tenant's NCCL_IB_HCA=mlx5 still matches.
     assert vm.must("ls /sys/class/infiniband").split() == ["mlx5_0", "mlx5_1"]
     vm.must(f"echo 2 > /sys/bus/pci/devices/{vm.layout.rails[0].pci}/sriov_numvfs; udevadm settle")
     functions = vm.must(f"ls /sys/bus/pci/devices/{vm.layout.rails[0].pci}/virtfn*/net").split()
     assert [name for name in functions if re.fullmatch(r"rail\d+", name)] == []
     assert netdev(vm, vm.layout.rails[0].pci) == "rail0"
+
+
+def test_the_kernel_sets_acs_at_boot_and_the_registers_say_whether_it_did(vm: Vm, booted: Booted) -> None:
+    """The plan believes the bits and not the command line: kernels before the fix take the first entry only."""
+    print(vm.must("uname -rv"), vm.read("/proc/cmdline"))
+    assert "pci=config_acs=" in vm.read("/proc/cmdline")
+    assert len(booted.asked) >= 4, "each rail's and each GPU's way up"
+    now = {one.bridge: control(vm, one.bridge) for one in booted.asked}
+    for one in booted.asked:
+        print(f"{one.bridge} {one.pattern}: {booted.acs[one.bridge]:04x} before, {now[one.bridge]:04x} after")
+    assert all(value & acs.JUDGED for value in booted.acs.values())
+    other = [one.bridge for one in booted.asked if (now[one.bridge] ^ one.value) & one.mask & acs.JUDGED]
+    told = [one for one in plan(bare_metal(vm), POLICY).findings if one.code == "pcie.acs"]
+    assert [(one.severity, one.where) for one in told] == ([("error", ", ".join(other))] if other else [])
+    # The first entry holds on every kernel that knows the parameter (Linux 6.11 and later).
+    assert booted.asked[0].bridge not in other

@@ -24,14 +24,19 @@ json.dump(done, sys.stdout)
 """
 
 
-def converge(host: Host, slices: Mapping[str, Any], *, check: bool = False, **more: Any) -> dict[str, Any]:
-    """The outcome of bringing the host to these slices, as JSON; {"refused": why} where nothing was done."""
-    return _call(host, "apply", dict(slices), check, more)
+def converge(
+    host: Host, slices: Mapping[str, Any], *, check: bool = False, timeout: float | None = None, **more: Any
+) -> dict[str, Any]:
+    """The outcome of bringing the host to these slices, as JSON; {"refused": why} where nothing was done.
+
+    timeout: seconds, where it may take longer than any other command of this host.
+    """
+    return _call(host, "apply", dict(slices), check, more, timeout)
 
 
-def revert(host: Host, *names: str, check: bool = False) -> dict[str, Any]:
+def revert(host: Host, *names: str, check: bool = False, timeout: float | None = None) -> dict[str, Any]:
     """The outcome of putting these slices back, or all on record where none is named."""
-    return _call(host, "revert", list(names) or None, check, {})
+    return _call(host, "revert", list(names) or None, check, {}, timeout)
 
 
 def changed(outcome: Mapping[str, Any]) -> set[str]:
@@ -49,8 +54,10 @@ def _install(host: Host) -> None:
     host.must(f"test -s {_PLACE} || base64 -d > {_PLACE}", stdin=zipapp.blob())
 
 
-def _call(host: Host, verb: str, slices: Any, check: bool, more: Mapping[str, Any]) -> dict[str, Any]:
+def _call(
+    host: Host, verb: str, slices: Any, check: bool, more: Mapping[str, Any], timeout: float | None
+) -> dict[str, Any]:
     _install(host)
     asked = json.dumps({"verb": verb, "slices": slices, "check": check, "more": dict(more)})
-    done: dict[str, Any] = json.loads(host.must(f"python3 -c '{_CALL}'", stdin=asked))
+    done: dict[str, Any] = json.loads(host.must(f"python3 -c '{_CALL}'", stdin=asked, timeout=timeout))
     return done

@@ -42,9 +42,12 @@ from railwright.node.discover import discover
 from railwright.node.model import Policy, to_json
 from railwright.plan import plan
 asked = json.load(sys.stdin)
-if asked["verb"] == "revert":
+findings = []
+if asked["verb"] == "confirmed":
+    state.confirmed()
+    outcome = state.Outcome({{}}, (), (), ())
+elif asked["verb"] == "revert":
     outcome = state.revert(asked["slices"], owner="lab", check=asked["check"])
-    findings = []
 else:
     policy = Policy.read(asked["policy"])
     made = plan(discover(Path("/"), sysctls=tuple(policy.sysctls)), policy)
@@ -136,6 +139,8 @@ class Rails:
             f"systemctl stop {units} 2>/dev/null; rm -rf /var/lib/railwright /run/systemd/network",
             "rm -f /etc/systemd/network/70-* /etc/netplan/* /etc/NetworkManager/system-connections/*",
             # The kernel's own are marked as such; networkd would take away what only looks like them.
+            # A route to nowhere has no device with which it goes.
+            "for table in $(seq 100 107); do ip -4 route flush table $table 2>/dev/null; done",
             "for rule in $(ip -4 rule | sed -n 's/^\\(1[0-9]*\\):.*/\\1/p'); do ip -4 rule del priority $rule; done",
             *(
                 f"ip link set {netdev} down address $(cat /sys/class/net/{netdev}/address); "

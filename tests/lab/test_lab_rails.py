@@ -110,6 +110,8 @@ def each_has_its_own_way(pair: tuple[Rails, Rails], counters: Counters, backend:
     for rail in RAILS:
         (way,) = one.told("route", "get", other.address(rail), "from", one.address(rail))
         assert (way["dev"], way["table"]) == (one.netdevs[rail], str(100 + rail))
+        # Beyond its network no gateway is given, and the management network's default route is not for rails.
+        assert "No route to host" in one.node.ssh(f"ip route get 192.0.2.9 from {one.address(rail)}").stderr
     flaps = one.flaps()
     second = one.run("apply", policy)
     assert (second.changed, second.failures) == ((), ())

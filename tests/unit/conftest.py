@@ -20,3 +20,9 @@ def traced(tmp_path: Path) -> Iterator[Traced]:
 def service(tmp_path: Path) -> Iterator[Service]:
     with served(tmp_path) as service:
         yield service
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Service]:
+    with served(tmp_path, "programs") as service:
+        yield service

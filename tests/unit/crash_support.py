@@ -11,7 +11,7 @@ import socketserver
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from railwright.node.state import Said
 from tests.unit.state_support import Systemd
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -36,9 +37,9 @@ GOOD, FAILURES, STOPPED = 0, 3, 4
 PROGRAM = f"""
 import json, os, socket, sys
 sys.path.insert(0, {str(SOURCE)!r})
-from railwright.node.state import StateError, apply, revert
+from railwright.node.state import Said, StateError, apply, revert
 
-def runner(address):
+def runner(address, kind=tuple):
     def call(arguments):
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(address)
@@ -46,12 +47,12 @@ def runner(address):
             said = b""
             while not said.endswith(b"\\n"):
                 said += line.recv(65536)
-        return tuple(json.loads(said))
+        return kind(json.loads(said))
     return call if address else None
 
-def act(verb, root, slices, address, umask):
+def act(verb, root, slices, address, umask, programs):
     os.umask(umask)
-    more = {{"root": root, "runner": runner(address)}}
+    more = {{"root": root, "runner": runner(address), "tools": runner(programs, lambda said: Said(*said))}}
     try:
         if verb == "check":
             apply(slices, check=True, **more)
@@ -90,13 +91,20 @@ class Traced:
         )
 
     def run(
-        self, verb: str, node: Path, slices: Any, *options: str, systemctl: str = "", umask: int = 0o022
+        self,
+        verb: str,
+        node: Path,
+        slices: Any,
+        *options: str,
+        systemctl: str = "",
+        umask: int = 0o022,
+        programs: str = "",
     ) -> int:
         """How the run ended: its exit status (GOOD, ...), or minus the number of the signal that ended it.
 
-        systemctl: the socket behind which one answers (`served`), "" for none.
+        systemctl, programs: the sockets behind which one answers (`served`), and other programs do; "" for none.
         """
-        child = self._ask(json.dumps([verb, str(node), slices, systemctl, umask]))
+        child = self._ask(json.dumps([verb, str(node), slices, systemctl, umask, programs]))
         tracer = subprocess.Popen(
             ["strace", "-o", str(self.log), *options, "-p", str(child)], stderr=subprocess.PIPE, text=True
         )
@@ -156,22 +164,29 @@ def mutations(log: Path) -> list[str]:
 
 @dataclass
 class Service:
-    """A systemd that other processes call over a socket. It goes on whatever becomes of who called."""
+    """A systemd, or other programs, that processes call over a socket. It goes on whatever becomes of who called."""
 
     address: str
     systemd: Systemd | None = None
+    programs: Callable[[Sequence[str]], Said] | None = None
+
+    def answer(self, asked: Any) -> Any:
+        if self.programs is not None:
+            said = self.programs(asked)
+            return [said.code, said.out, said.err]
+        assert self.systemd is not None
+        return self.systemd(asked)
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Service]:
-    service = Service(str(folder / "systemctl"))
+def served(folder: Path, name: str = "systemctl") -> Iterator[Service]:
+    service = Service(str(folder / name))
 
     class Answer(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            assert service.systemd is not None
             line = self.rfile.readline()
             if line.endswith(b"\n"):
-                self.wfile.write((json.dumps(service.systemd(json.loads(line))) + "\n").encode())
+                self.wfile.write((json.dumps(service.answer(json.loads(line))) + "\n").encode())
 
     with socketserver.UnixStreamServer(service.address, Answer) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -490,4 +490,10 @@ def elder(kind: Kind) -> dict[str, list[Entry]]:
             entry["values"] = {"np_cnp_dscp": 46}
         elif entry["kind"] == "rdma_marking":
             entry["tos"] = 104
+        elif entry["kind"] == "dcb":
+            entry["cable"], entry["pfc"] = 20, []
+        elif entry["kind"] == "pause":
+            entry.pop("tx")
+        elif entry["kind"] == "queue_cpus" and entry["cpus"]:
+            entry["cpus"] = "7"
     return {"part": [*entries, file_entry("/etc/elder/file", "elder\n")]}

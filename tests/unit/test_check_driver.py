@@ -24,7 +24,7 @@ from railwright.node.model import (
     Tool,
     Unit,
 )
-from railwright.node.model.software import Dkms, Kernel
+from railwright.node.model.software import Dkms, Kernel, Moved
 from railwright.plan import fabric_manager, nvidia_driver
 from tests.unit.stack_support import B200, H100, NEW, OLD, machine, policy, rail, software, with_driver
 
@@ -64,6 +64,15 @@ def test_user_space_that_moved_under_a_loaded_module_is_told_with_both_versions(
     (told,) = (finding for code, finding in problems(facts).items() if code == "nvidia_driver.versions")
     assert "520.56.06: loaded module" in told.why
     assert "525.85.12: package" in told.why
+    assert "last moved" not in told.why
+    assert facts.software is not None
+    moved = Moved(
+        "2021-04-24 06:50:54", "/usr/bin/unattended-upgrade", "nvidia-utils 520.56.06-1 -> 525.85.12-1"
+    )
+    facts = replace(facts, software=replace(facts.software, moved=moved))
+    assert problems(facts)["nvidia_driver.versions"].why.endswith(
+        "; last moved 2021-04-24 06:50:54 by /usr/bin/unattended-upgrade: nvidia-utils 520.56.06-1 -> 525.85.12-1"
+    )
 
 
 def test_what_nvml_says_of_itself_is_a_witness_too() -> None:

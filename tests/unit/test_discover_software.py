@@ -12,6 +12,7 @@ from railwright.node.discover.power import read_power
 from railwright.node.discover.software import read_software
 from railwright.node.discover.tree import Tree
 from railwright.node.model import Dkms, Facts, IdleState, InputError, Package, Power, Software, to_json
+from railwright.node.model.software import Moved
 from tests.unit.state_support import plant
 from tests.unit.test_packages_texts import MENU, STATUS
 
@@ -76,6 +77,25 @@ def test_each_kernel_is_told_with_what_it_has(node: Path) -> None:
     }
 
 
+def test_debians_own_names_of_the_modules_are_known(node: Path) -> None:
+    """As depmod of Debian 12 tells them after a build of nvidia-open-kernel-dkms 535.261.03."""
+    listed = (
+        "kernel/drivers/usb/typec/altmodes/typec_nvidia.ko:\n"
+        "updates/dkms/nvidia-current-open-peermem.ko:\n"
+        "updates/dkms/nvidia-current-open.ko: kernel/drivers/gpu/drm/drm.ko\n"
+        "updates/dkms/nvidia-current-open-uvm.ko: updates/dkms/nvidia-current-open.ko\n"
+        "updates/dkms/nvidia-tesla-470-drm.ko:\n"
+    )
+    plant(node, f"/lib/modules/{NEWER}/modules.dep", listed)
+    (kernel,) = (row for row in read(node).kernels if row.release == NEWER)
+    assert kernel.modules == {
+        "nvidia": "updates/dkms/nvidia-current-open.ko",
+        "nvidia_uvm": "updates/dkms/nvidia-current-open-uvm.ko",
+        "nvidia_peermem": "updates/dkms/nvidia-current-open-peermem.ko",
+        "nvidia_drm": "updates/dkms/nvidia-tesla-470-drm.ko",
+    }
+
+
 def test_a_rescue_image_is_no_kernel_that_needs_a_driver(node: Path) -> None:
     rescue = "0-rescue-4f5c1b1e8a7d4b0f9e2d3c4b5a697887"
     plant(node, f"/boot/vmlinuz-{rescue}", "")
@@ -131,6 +151,50 @@ def test_a_record_that_cannot_be_read_is_said_and_the_rest_of_the_node_is_read(t
     facts = discover(tmp_path)
     assert facts.software is None
     assert any("the node's software is not known" in note and "Status" in note for note in facts.notes)
+
+
+# As two Ubuntu nodes had it: the first is of the night, the second of the morning after.
+HISTORY = """
+Start-Date: 2021-04-24  06:50:54
+Commandline: /usr/bin/unattended-upgrade
+Upgrade: libnvidia-common-460:amd64 (460.56-0ubuntu0.20.04.1, 460.73.01-0ubuntu0.20.04.1)
+End-Date: 2021-04-24  06:50:54
+
+Start-Date: 2021-04-24  07:01:02
+Commandline: apt-get install nvidia-container-toolkit less
+Requested-By: operator (1000)
+Install: nvidia-container-toolkit:amd64 (1.18.1-1), less:amd64 (590-2.1, automatic)
+End-Date: 2021-04-24  07:01:09
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "moved"),
+    [
+        (
+            HISTORY,
+            Moved(
+                "2021-04-24 06:50:54", "/usr/bin/unattended-upgrade",
+                "libnvidia-common-460 460.56-0ubuntu0.20.04.1 -> 460.73.01-0ubuntu0.20.04.1",
+            ),
+        ),
+        (
+            f"{HISTORY}\nStart-Date: 2021-04-25  08:00:00\nCommandline: apt purge nvidia-utils-460\n"
+            "Purge: nvidia-utils-460:amd64 (460.73.01-0ubuntu0.20.04.1)\n",
+            Moved("2021-04-25 08:00:00", "apt purge nvidia-utils-460",
+                  "nvidia-utils-460 460.73.01-0ubuntu0.20.04.1 went"),
+        ),
+        ("Start-Date: 2021-04-24  07:01:02\nInstall: less:amd64 (590-2.1)\n", None),
+        ("\0garbled (((\n", None),
+        (None, None),
+    ],
+)  # fmt: skip
+def test_who_last_moved_the_driver_is_told_by_apts_own_log(
+    node: Path, log: str | None, moved: Moved | None
+) -> None:
+    if log is not None:
+        plant(node, "/var/log/apt/history.log", log)
+    assert read(node).moved == moved
 
 
 def test_a_tree_without_a_package_system_tells_of_none(tmp_path: Path) -> None:

@@ -23,12 +23,14 @@ from railwright.node.model import (
     Plan,
     Policy,
     Queues,
+    format_cpulist,
     parse_cpulist,
 )
 from railwright.node.model.software import Software
 from railwright.plan import plan
 from railwright.plan.irqbalance import script
 from tests.machinery import build
+from tests.unit.plan_machines import Chassis, cores, with_cores
 from tests.unit.state_support import register
 
 MACHINES = Path(__file__).resolve().parents[1] / "machines"
@@ -460,6 +462,37 @@ def test_transmit_queues_follow_the_interrupts() -> None:
     steering = {entry["device"]: entry["cpus"] for entry in written if entry["kind"] == "queue_cpus"}
     assert steering == cpus
     assert [entry["kind"] for entry in written] == ["irq_affinity"] * 8 + ["queue_cpus"] * 8
+
+
+@pytest.mark.parametrize(("nodes", "each"), [(8, 32), (4, 64), (2, 128)])
+def test_interrupts_and_transmit_queues_of_512_cpus_stay_on_their_node_and_on_what_is_online(
+    nodes: int, each: int
+) -> None:
+    """Four, two and one NUMA node a socket (NPS4, SNC2); one core of each node is offline."""
+    chassis = Chassis()
+    for number in range(8):
+        switch = chassis.switch(number * nodes // 8)
+        chassis.gpu(switch)
+        chassis.nic(switch, f"mlx5_{number}", link_layer="Ethernet", netdev=f"enp{number}s0np0")
+    cpus, numa = cores(2, nodes, each)
+    # Core n has the CPUs n and n + 256.
+    gone = {cpu for node in range(nodes) for cpu in (node * each + 5, node * each + 5 + 256)}
+    offline = format_cpulist(sorted(gone))
+    online = format_cpulist([cpu for cpu in range(512) if cpu not in gone])
+    machine = with_cores(chassis.facts(), replace(cpus, offline=offline, online=online, allowed=online), numa)
+    made = planned(machine, queues={"xps": True})
+    written = entries(made, "irq_affinity")
+    place = {nic.address: nic.numa for nic in machine.nics}
+    assert [entry["kind"] for entry in written] == ["irq_affinity"] * 8 + ["queue_cpus"] * 8
+    used: list[int] = []
+    for entry in written[:8]:
+        given = parse_cpulist(entry["cpus"], "cpus")
+        used += given
+        first = (place[entry["device"]] or 0) * each
+        assert all(first <= cpu % 256 < first + each and cpu not in gone for cpu in given)
+        steered = [other["cpus"] for other in written[8:] if other["device"] == entry["device"]]
+        assert steered == [entry["cpus"]]
+    assert len(used) == len(set(used))
 
 
 def test_a_port_that_two_functions_serve_has_each_ones_vectors_on_its_own_node() -> None:

@@ -26,9 +26,10 @@ from railwright.node.model import (
     to_json,
 )
 from railwright.node.model.facts import SCHEMA
-from railwright.plan import lossless
+from railwright.plan import lossless, plan
 from railwright.plan.nccl import RailPort, variables
 from tests.unit.fabric_samples import contract_data
+from tests.unit.rail_machines import node
 
 A = "0000:18:00.0"
 
@@ -219,6 +220,39 @@ def test_what_takes_the_link_away_is_announced_and_what_does_not_is_not() -> Non
     (told,) = [one for one in survey(policy(cable_m=3), qos=(fresh,)).findings if one.code == "lossless.flap"]
     assert "PFC is on for no priority, planned priority 3; 802.3x pause is on" in told.why
     assert "lossless.flap" not in codes(survey(policy(cable_m=3), qos=(done,)))
+
+
+@pytest.mark.parametrize("state", ["down", "init"])
+@pytest.mark.parametrize("metres", [3, 30])
+def test_a_rail_whose_link_is_down_is_written_all_the_same_and_that_is_said(state: str, metres: int) -> None:
+    """The link may come back before the next run does."""
+    asked = policy(cable_m=metres)
+    whole, dark = (
+        plan(mlx5_cards(node(rail1=fields)), asked) for fields in ({}, {"state": state, "rate": None})
+    )
+    assert [nic.role for nic in dark.nics if nic.name == "mlx5_1"] == ["down"]
+    assert dark.slices["lossless"] == whole.slices["lossless"]
+    assert len([one for one in dark.slices["lossless"].entries if one["kind"] == "dcb"]) == 2
+    told = [(one.code, one.where) for one in dark.findings if one.code in ("nics.down", "lossless.down")]
+    assert told == [("nics.down", "mlx5_1"), ("lossless.down", "mlx5_1")]
+    assert "lossless.down" not in [one.code for one in whole.findings]
+
+
+def mlx5_cards(found: Facts) -> Facts:
+    """With the vendor of each card, as the PCI bus tells it."""
+    devices = [
+        replace(one, vendor="0x15b3") if one.address in {nic.address for nic in found.nics} else one
+        for one in found.pci
+    ]
+    return replace(found, pci=tuple(devices))
+
+
+def test_a_port_that_is_down_and_beside_no_gpu_is_not_written() -> None:
+    seen = facts(nic(), nic("mlx5_9", "0000:29:00.0"))
+    for lost, devices in (((), {A}), (("mlx5_9",), {A, "0000:29:00.0"})):
+        found = lossless.survey(seen, policy(cable_m=3), [planned(nic())], lost)
+        assert found.slice is not None
+        assert {one["device"] for one in found.slice.entries} == devices
 
 
 def test_the_slice_does_not_follow_what_stands_there() -> None:

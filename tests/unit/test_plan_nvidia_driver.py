@@ -12,7 +12,7 @@ import pytest
 
 from railwright.node.model import Facts, Finding, InputError, Nic, Policy, Slice
 from railwright.node.model.driver_packages import APART, DRIVER_PATTERNS, is_driver, upstream
-from railwright.plan import nvidia_driver, nvswitch
+from railwright.plan import driver_modules, nvidia_driver, nvswitch
 from railwright.plan.stack import archives, generations, images, pairs, systems
 from tests.unit.stack_support import B200, H100, NEW, OLD, V100, machine, policy, software
 
@@ -315,6 +315,14 @@ def test_dma_buf_goes_with_open_modules_and_peermem_with_proprietary_ones() -> N
     assert nvidia_driver.LOADED not in paths
     text = entry(planned(machine(V100), policy()), "file", nvidia_driver.LOADED)["content"]
     assert "\nnvidia_peermem\n" in text
+    # Before the RDMA stack's own modules are in place it does not load: it is tried again behind them, and never when
+    # an image is made.
+    dropin = entry(
+        planned(machine(V100), policy()),
+        "file",
+        "/etc/systemd/system/openibd.service.d/60-railwright-peermem.conf",
+    )
+    assert dropin["content"].endswith("[Service]\nExecStartPost=-/sbin/modprobe nvidia_peermem\n")
 
 
 def test_dma_buf_on_an_old_kernel_is_not_what_is_written() -> None:
@@ -353,8 +361,8 @@ def test_the_compiler_that_built_the_kernel_is_asked_for_by_name() -> None:
     (told,) = (finding for finding in findings if finding.code == "nvidia_driver.compiler")
     assert made is not None
     assert told.remedy == "install gcc-12 before the driver"
-    assert nvidia_driver.missing_compiler(machine(H100), NEW) is None
-    assert nvidia_driver.missing_compiler(machine(H100), "never heard of") is None
+    assert driver_modules.missing_compiler(machine(H100), NEW) is None
+    assert driver_modules.missing_compiler(machine(H100), "never heard of") is None
 
 
 def test_the_first_525_drivers_are_warned_about() -> None:
@@ -364,6 +372,17 @@ def test_the_first_525_drivers_are_warned_about() -> None:
 
 
 # ----- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_advice_against_xid_119_that_open_modules_cannot_take_is_refused() -> None:
+    asked = {"options": {"NVreg_EnableGpuFirmware": "0"}}
+    found = refusal(machine(H100), policy(driver=asked))
+    assert found.where == "policy.driver.options.NVreg_EnableGpuFirmware"
+    assert "open modules do nothing without the firmware" in found.why
+    made = planned(machine(V100), policy(driver=asked))
+    assert (
+        "options nvidia NVreg_EnableGpuFirmware=0\n" in entry(made, "file", nvidia_driver.MODPROBE)["content"]
+    )
 
 
 def test_versions_are_compared_as_numbers() -> None:
@@ -411,9 +430,9 @@ def test_no_host_is_named_in_the_tables() -> None:
 
 
 def test_bootable_kernels_are_the_next_one_or_all() -> None:
-    assert nvidia_driver.bootable(machine()) == (NEW,)
-    assert nvidia_driver.bootable(machine(software=software(next_kernel=None))) == (OLD, NEW)
-    assert nvidia_driver.bootable(machine(software=None)) == (NEW,)
+    assert driver_modules.bootable(machine()) == (NEW,)
+    assert driver_modules.bootable(machine(software=software(next_kernel=None))) == (OLD, NEW)
+    assert driver_modules.bootable(machine(software=None)) == (NEW,)
 
 
 def test_management_ports_make_it_nvlink_5() -> None:
@@ -429,3 +448,13 @@ def test_no_task_names_an_address() -> None:
     tasks = [*project.glob("roles/*/tasks/*.yml"), *project.glob("playbooks/**/*.yml")]
     assert len(tasks) > 20
     assert [path.name for path in tasks if re.search(r"(?:https?|ftp)://", path.read_text("utf-8"))] == []
+
+
+def test_headers_of_a_kernel_with_large_pages_are_in_a_package_of_their_own() -> None:
+    rocky, debian = systems.system_of("rocky", "9.5"), systems.system_of("debian", "12")
+    assert rocky is not None
+    assert debian is not None
+    plain = "5.14.0-503.11.1.el9_5.aarch64"
+    assert rocky.headers_of(plain) == f"kernel-devel-{plain}"
+    assert rocky.headers_of(f"{plain}+64k") == f"kernel-64k-devel-{plain}"
+    assert debian.headers_of("6.1.0-50-arm64") == "linux-headers-6.1.0-50-arm64"

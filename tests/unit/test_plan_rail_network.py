@@ -46,6 +46,20 @@ def test_without_addresses_the_rails_are_left_as_they_are_and_told_how_to_ask() 
     assert codes(planned(addressed)) == []
 
 
+def test_addresses_that_will_be_set_are_said_until_they_are_there() -> None:
+    """An inventory's node_rails are enough to have them written, so no run does it without a word."""
+    (found,) = [
+        each for each in planned(node(), addresses=ROUTED).findings if each.code == "rail_network.gives"
+    ]
+    assert (found.severity, found.where) == ("info", "enp0s0np0, enp1s0np0")
+    assert "node_rails" in found.why
+    assert "enp0s0np0 gets 10.100.0.2/24, and has none" in found.why
+    assert "policy.manage.rail_network" in found.remedy
+    assert "node_rails ask for" in planned(node(), addresses=ROUTED).slices["rail_network"].because
+    there = node(rail0={"addresses": ("10.100.0.2/24",)}, rail1={"addresses": ("10.100.1.2/24",)})
+    assert "rail_network.gives" not in [code for code, _ in codes(planned(there, addresses=ROUTED))]
+
+
 def test_networkd_is_given_these_bytes() -> None:
     made = planned(node(), addresses=ROUTED)
     assert files(made, "rail_network")[NETWORK.format(0)] == HEADER + (
@@ -81,9 +95,22 @@ def test_networkd_is_given_these_bytes() -> None:
         "Priority=10000\n"
     )
     second = files(made, "rail_network")[NETWORK.format(1)]
-    assert second.count("[Route]") == 1
+    # Without a gateway its table leads nowhere: the main table's default route is the management network's.
     assert "Gateway" not in second
-    assert second.endswith("From=10.100.1.2/32\nTable=101\nPriority=10004\n")
+    assert second.endswith(
+        "PreferredSource=10.100.1.2\n"
+        "Table=101\n"
+        "\n"
+        "[Route]\n"
+        "Destination=0.0.0.0/0\n"
+        "Type=unreachable\n"
+        "Table=101\n"
+        "\n"
+        "[RoutingPolicyRule]\n"
+        "From=10.100.1.2/32\n"
+        "Table=101\n"
+        "Priority=10004\n"
+    )
 
 
 def test_netplan_is_given_these_bytes_and_neither_name_nor_mtu() -> None:
@@ -135,6 +162,9 @@ def test_netplan_is_given_these_bytes_and_neither_name_nor_mtu() -> None:
         "          scope: link\n"
         '          from: "10.100.1.2"\n'
         "          table: 101\n"
+        '        - to: "0.0.0.0/0"\n'
+        "          type: unreachable\n"
+        "          table: 101\n"
         "      routing-policy:\n"
         '        - from: "10.100.1.2/32"\n'
         "          table: 101\n"
@@ -182,6 +212,12 @@ def test_networkmanager_is_given_these_bytes() -> None:
         if "mode" in each and "path" in each
     }
     assert modes[PROFILE.format(0)] == "0600"
+    assert (
+        "route1_options=src=10.100.1.2,table=101\n"
+        "route2=0.0.0.0/0\n"
+        "route2_options=table=101,type=unreachable\n"
+        "routing-rule1=priority 10004 from 10.100.1.2 table 101\n"
+    ) in files(made, "rail_network")[PROFILE.format(1)]
 
 
 def test_a_device_that_comes_later_is_given_mtu_and_sysctls_by_a_rule() -> None:

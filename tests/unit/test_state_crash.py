@@ -20,6 +20,7 @@ from tests.rotation import share
 from tests.unit.crash_support import GOOD, MUTATING, Service, Traced, mutations
 from tests.unit.kind_nodes import KINDS, SECRET, UNIT, UNIT_FILE, Kind, elder, every_kind
 from tests.unit.state_support import Systemd, file_entry, fingerprint, make_node, plant
+from tests.unit.wired_kinds import WIRED, Driver
 
 RECORD = "var/lib/railwright/state.json"
 TEMPORARY = re.compile(r"\.(.+)\.railwright")
@@ -139,19 +140,24 @@ def check_moment(stand: Stand, before: dict[str, Any], done: dict[str, Any], pla
         assert path in found, f"{place}: {path} is gone"
 
 
-def end_after(verb: str, stand: Stand, kind: Kind) -> Any:
-    root = str(stand.node)
-    if verb == "apply":
-        return apply(kind.slices, root=root, runner=stand.systemd)
-    return revert(root=root, runner=stand.systemd)
+def end_after(verb: str, stand: Stand, kind: Kind, tools: Any = None) -> Any:
+    more = {"root": str(stand.node), "runner": stand.systemd, "tools": tools}
+    return apply(kind.slices, **more) if verb == "apply" else revert(**more)
 
 
 @pytest.mark.parametrize("what", ["first", "next", "revert"])
-@pytest.mark.parametrize("name", [*KINDS, "every"])
+@pytest.mark.parametrize("name", [*KINDS, *WIRED, "every"])
 def test_a_run_that_is_killed_anywhere_leaves_old_or_new_and_the_next_one_ends_it(
-    tmp_path: Path, traced: Traced, service: Service, name: str, what: str
+    tmp_path: Path, traced: Traced, service: Service, programs: Service, name: str, what: str
 ) -> None:
-    kind = every_kind() if name == "every" else KINDS[name]
+    kind = every_kind() if name == "every" else {**KINDS, **WIRED}[name]
+
+    def wired(stand: Stand) -> Driver | None:
+        """The programs of this node's driver, which go on when their caller is killed."""
+        service.systemd = stand.systemd
+        programs.programs = Driver(stand.node) if name in WIRED else None
+        return programs.programs
+
     verb = "revert" if what == "revert" else "apply"
     first = Stand(*kind.node(tmp_path / "start"))
     start = first.exact()
@@ -159,32 +165,37 @@ def test_a_run_that_is_killed_anywhere_leaves_old_or_new_and_the_next_one_ends_i
     if what != "first":
         template = first.copy(tmp_path / "applied")
         slices = kind.slices if what == "revert" else elder(kind)
-        assert apply(slices, root=str(template.node), runner=template.systemd).failures == ()
+        done_before = apply(slices, root=str(template.node), runner=template.systemd, tools=wired(template))
+        assert done_before.failures == ()
     good = template.copy(tmp_path / "good")
-    service.systemd = good.systemd
-    more: dict[str, Any] = {"systemctl": service.address, "umask": 0 if verb == "apply" else 0o077}
+    driver = wired(good)
+    more: dict[str, Any] = {
+        "systemctl": service.address,
+        "umask": 0 if verb == "apply" else 0o077,
+        "programs": programs.address if name in WIRED else "",
+    }
     points = traced.points(verb, good.node, kind.slices, **more)
     assert len(points) > 10
     before, done = template.picture(), good.picture()
-    owed = end_after(verb, good, kind).reboot_needed
+    owed = end_after(verb, good, kind, driver).reboot_needed
     assert (verb == "apply" and name in ("file", "every")) == (owed == ("file:/etc/old",))
 
     tried = share(points)
     for number, point in enumerate(tried):
         stand = template.copy(tmp_path / str(number))
-        service.systemd = stand.systemd
+        driver = wired(stand)
         traced.kill(point, verb, stand.node, kind.slices, **more)
         place = f"{what} killed at {point[0]} number {point[1]}"
         as_the_kernel(stand, template)
         check_moment(stand, before, done, place)
-        again = end_after(verb, stand, kind)
+        again = end_after(verb, stand, kind, driver)
         assert again.failures == (), place
         assert again.reboot_needed == owed, place
         assert stand.picture() == done, place
         assert [path.name for path in stand.node.rglob("*.railwright")] == [], place
-        assert not end_after(verb, stand, kind).changed, place
+        assert not end_after(verb, stand, kind, driver).changed, place
         if verb == "apply":
-            assert end_after("revert", stand, kind).failures == ()
+            assert end_after("revert", stand, kind, driver).failures == ()
         assert stand.exact() == start, place
         shutil.rmtree(stand.node)
     print(f"{name}, {what}: {len(tried)} of {len(points)} points")

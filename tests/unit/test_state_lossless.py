@@ -299,20 +299,6 @@ def test_a_port_that_is_gone_is_refused_and_putting_back_lets_it_go(rack: Rack) 
     assert why(back(rack)) == ""
 
 
-@pytest.mark.parametrize("kind", ["pause", "dcb", "congestion", "rdma_marking"])
-def test_nothing_of_an_nvswitch_s_management_is_ever_written(rack: Rack, kind: str) -> None:
-    place = f"/sys/bus/pci/devices/{A}"
-    plant(rack.root, f"{place}/class", "0x020700\n")
-    plant(rack.root, f"{place}/vpd", b"\x82\x10\x00Nvidia SW_MNG\x00")
-    values: dict[str, dict[str, Any]] = {
-        "pause": {"rx": False}, "dcb": {"pfc": [3]}, "congestion": {"values": {"np_cnp_dscp": 48}},
-        "rdma_marking": {"tos": 106},
-    }  # fmt: skip
-    outcome = run(rack, {"kind": kind, "device": A, **values[kind]})
-    assert f"{A} manages NVSwitches: nothing of it is ever written" in why(outcome)
-    assert rack.wrote == []
-
-
 def test_a_representor_beside_the_port_is_none_of_it(rack: Rack) -> None:
     plant(rack.root, f"/sys/bus/pci/devices/{A}/net/rail0_3/phys_port_name", "pf0vf3\n")
     assert why(run(rack, pause())) == ""

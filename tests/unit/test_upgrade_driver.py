@@ -9,9 +9,9 @@ import pytest
 
 from railwright.fleet import installing, upgrade, upgrading
 from railwright.node.model import Fabric, InputError, Nic, Plan, Slice, to_json
-from railwright.node.model.software import Package
+from railwright.node.model.software import Dkms, Kernel, Package
 from railwright.plan import fabric_manager, nvidia_driver
-from tests.unit.stack_support import B200, H100, machine, policy, with_driver
+from tests.unit.stack_support import B200, H100, machine, policy, software, with_driver
 
 OLD, NEW = "570.211.01", "580.173.02"
 
@@ -209,3 +209,74 @@ def test_an_installation_tells_which_loaded_driver_it_would_replace() -> None:
     )
     nothing = to_json(Plan(schema="railwright.plan/1", status="planned"))
     assert installing.install_replaces(to_json(old), nothing) == ""
+
+
+@pytest.mark.parametrize(
+    ("was_loaded", "loads", "now", "boots"),
+    [
+        (OLD, OLD, NEW, True),  # the new one came up, and failed
+        (OLD, OLD, OLD, False),  # it failed before a boot
+        (OLD, OLD, "", True),  # the new one does not load
+        (None, "", "", False),  # nobody ever had one loaded
+        (None, "", NEW, True),  # a node without a driver booted into the new one
+        (None, OLD, "", False),  # packages that nobody had loaded
+    ],
+)
+def test_a_node_that_goes_back_is_rebooted_only_where_another_module_is_to_run(
+    was_loaded: str | None, loads: str, now: str, boots: bool
+) -> None:
+    facts = to_json(with_driver(machine(H100), OLD, now or None))
+    assert upgrading.upgrade_boots_back({"loaded": was_loaded}, loads, facts) is boots
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"msg": "the archives have no version x"}, "the archives have no version x"),
+        (
+            {"failed": True, "busy": "in use by python (process 7)"},
+            "somebody uses the GPUs: in use by python (process 7).",
+        ),
+        (
+            {"stat": {"exists": True, "path": "/var/lib/lease"}},
+            "somebody else leases the node (/var/lib/lease).",
+        ),
+        (
+            {"cmd": ["squeue", "-h"], "rc": 0, "stdout": "4711\n4712", "stderr": ""},
+            "squeue -h still answers: 4711 4712.",
+        ),
+        (
+            {
+                "cmd": ["scontrol", "update"],
+                "rc": 1,
+                "stdout": "",
+                "stderr": "Invalid node",
+                "msg": "non-zero",
+            },
+            "scontrol update ended with 1: Invalid node.",
+        ),
+        ({}, "a task failed"),
+    ],
+)
+def test_a_step_that_failed_says_why_also_where_its_task_has_no_message(
+    result: dict[str, Any], says: str
+) -> None:
+    assert upgrading.upgrade_failed(result) == says
+
+
+def test_a_reboot_that_is_refused_for_a_known_pair_names_one_that_works() -> None:
+    """Debian 13 of 2026-11: 550.163.01 does not build on 6.12.117, and no kernel of the node has the module."""
+    driver, kernel = "550.163.01", "6.12.117+deb13-amd64"
+    asked = {"kind": "packages", "name": "nvidia_driver", "versions": {"nvidia-open": f"{driver}-1"}}
+    part = Slice("persistent", (asked,), "a test")
+    plan = Plan(schema="railwright.plan/1", status="planned", slices={"nvidia_driver": part})
+    rows = (Kernel(kernel, headers=True, initramfs=True),)
+    facts = machine(H100, software=software(kernels=rows, next_kernel=kernel))
+    said = installing.reboot_refusal(to_json(facts), to_json(plan)).splitlines()
+    assert len(said) == 2
+    assert said[0].startswith(f"kernel {kernel} has no module of driver {driver}")
+    assert "what works: 550.163.01 with a 6.12 kernel from before that change" in said[1]
+    # One that has its module all the same is no matter of the table.
+    built = (Dkms("nvidia", driver, kernel, "x86_64", "installed"),)
+    good = machine(H100, software=software(kernels=rows, next_kernel=kernel, dkms=built))
+    assert installing.reboot_refusal(to_json(good), to_json(plan)) == ""

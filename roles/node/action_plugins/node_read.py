@@ -29,6 +29,8 @@ class ActionModule(answer.AnswerAction):
                 "policy": {"type": "dict", "default": {}},
                 "left": {"type": "str", "default": ""},
                 "rails": {"type": "list", "elements": "dict", "default": []},
+                "tools": {"type": "bool", "default": False},
+                "units": {"type": "list", "elements": "str", "default": []},
             }
         )
         try:
@@ -37,7 +39,8 @@ class ActionModule(answer.AnswerAction):
             policy = steps.node_policy(asked)
         except InputError as error:
             raise AnsibleActionFail(str(error)) from error
-        result = self.asked({"sysctls": list(policy["sysctls"]), "watch": [ZIPAPP]}, task_vars)
+        more = {"tools": options["tools"], "units": options["units"]}
+        result = self.asked({"sysctls": list(policy["sysctls"]), "watch": [ZIPAPP], **more}, task_vars)
         if result.get("failed"):
             return result
         there = record_folder.keep(folder, {"facts": result["ansible_facts"]["node"]})

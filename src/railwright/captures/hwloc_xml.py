@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from railwright.node.discover.pci import MELLANOX, is_nic
+from railwright.node.discover.pci import is_nic
 from railwright.node.discover.questions import bluefield, questions
 from railwright.node.model import (
     Core,
@@ -26,6 +26,7 @@ from railwright.node.model import (
     parse_cpulist,
     sort_key,
 )
+from railwright.node.model.pci import MELLANOX
 
 from .attributes import Attributes
 from .cpusets import disjoint

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from railwright.node.discover.pci import MELLANOX, is_nic
+from railwright.node.discover.pci import is_nic
 from railwright.node.discover.questions import bluefield, questions
 from railwright.node.model import Acs, Facts, InputError, Link, Nic, PciDevice, normalise_address
+from railwright.node.model.pci import MELLANOX
 
 from .fields import MAX_DEVICES, facts_of, lines_of, refuse_crowd
 from .lspci_tree import is_drawing, read_drawing

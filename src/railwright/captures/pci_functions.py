@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from railwright.node.discover.pci import MELLANOX, is_gpu, is_nic, is_nvswitch
+from railwright.node.discover.pci import is_gpu, is_nic, is_nvswitch
 from railwright.node.model import Gpu, PciDevice, Root, sort_key
+from railwright.node.model.pci import MELLANOX
 
 # PCI-SIG's PCI Code and ID Assignment Specification, without the programming interface.
 INFINIBAND, NVME, DMA = "0x0207", "0x0108", "0x0801"

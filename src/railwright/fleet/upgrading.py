@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from railwright import border
-from railwright.node.check import reboot
+from railwright.node.check import driver, reboot
 from railwright.node.model import Facts, Plan
 from railwright.node.model.driver_packages import is_driver, upstream
 
@@ -44,6 +44,31 @@ def upgrade_old(recorded: dict[str, str], loaded: str | None = None) -> str:
     return (versions.pop() if len(versions) == 1 else loaded) or "" if recorded else ""
 
 
+def upgrade_boots_back(outlook: Json, loads: str, facts: Json) -> bool:
+    """Whether a node on which the recorded set is back has to be rebooted.
+
+    loads: the version that is to be loaded again, "" for none. facts: of the node as it is now. Packages that nobody
+    had loaded before, and nobody has loaded now, need no boot.
+    """
+    now = Facts.read(facts).host.driver or ""
+    return now != loads and (now != "" or outlook["loaded"] is not None)
+
+
+def upgrade_failed(result: Json) -> str:
+    """Why a step failed, in a sentence, of the result of its task: one that waited in vain has no message."""
+    if result.get("busy"):
+        return border.line(f"somebody uses the GPUs: {result['busy']}.")
+    if result.get("stat", {}).get("exists"):
+        return border.line(f"somebody else leases the node ({result['stat'].get('path')}).")
+    if result.get("cmd") and "rc" in result:
+        told = str(result.get("stderr") or result.get("stdout") or "it says nothing")
+        ended = f"ended with {result['rc']}" if result["rc"] else "still answers"
+        command = result["cmd"]
+        words = command if isinstance(command, str) else " ".join(map(str, command))
+        return border.line(f"{words} {ended}: {told}.")
+    return border.line(str(result.get("msg") or "a task failed"))
+
+
 def upgrade_back_refusal(facts: Json, plan: Json, recorded: dict[str, str]) -> str:
     """Why a node on which the recorded set is back must not be rebooted; "" where nothing speaks against it."""
     planned = Plan.read(plan)
@@ -71,9 +96,4 @@ def upgrade_verdict(facts: Json, plan: Json, cuda: Json | None = None, wanted: s
 
 def fabric_waiting(facts: Json) -> str:
     """GPUs whose NVLink fabric is not complete, as the driver tells; "" where all are, or there is none."""
-    states = {
-        gpu.name: gpu.fabric.state
-        for gpu in Facts.read(facts).gpus
-        if gpu.fabric is not None and gpu.fabric.state
-    }
-    return border.line(", ".join(f"{name} {state}" for name, state in states.items() if state != "Completed"))
+    return border.line(", ".join(driver.fabric_waiting(Facts.read(facts))))

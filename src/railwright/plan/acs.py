@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..node.model import Facts, Finding, PciDevice, Policy, sort_key
+from ..node.model.pci import is_data_direct
 from ..node.model.pcie_facts import is_guests
 from .tree import Tree
 
 NAMES = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
 # What decides where peer traffic goes. SrcValid does not: pci=disable_acs_redir leaves it on and redirects nothing.
 JUDGED = 0b1011100
-_MELLANOX, _DATA_DIRECT = "0x15b3", "0x0801"
 # As the kernel's config_acs writes them: bit 6 first, x is left as it is.
 _CLEAR = "xx000x0"
 _GUEST_NIC, _GUEST = "1x111x1", "xx111x1"
@@ -51,12 +51,8 @@ def worded(bits: int) -> str:
 
 
 def data_direct(facts: Facts) -> tuple[PciDevice, ...]:
-    """ConnectX-8 functions for direct data (NCCL 2.30.7 src/transport/net_ib/init.cc:375)."""
-    return tuple(
-        device
-        for device in facts.pci
-        if device.vendor == _MELLANOX and (device.class_code or "").startswith(_DATA_DIRECT)
-    )
+    """ConnectX-8 functions for direct data."""
+    return tuple(device for device in facts.pci if is_data_direct(device.vendor, device.class_code))
 
 
 def is_handed_on(facts: Facts) -> str:

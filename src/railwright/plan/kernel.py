@@ -65,7 +65,7 @@ def _unnamed(facts: Facts, asked: KernelPolicy) -> Iterator[Finding]:
     row = systems.system_of(facts.host.os_id, facts.host.os_version)
     if row is None or facts.software is None or row.manager != "apt":
         return
-    names = [name.replace("amd64", facts.software.architecture or "amd64") for name in row.metas]
+    names = row.meta_packages(facts.software.architecture or "amd64")
     free = [name for name in names if name not in asked.packages and facts.software.package(name) is not None]
     if free:
         why = f"{', '.join(free)}: installed and not named, so an upgrade brings another kernel behind the plan's back"

@@ -6,17 +6,17 @@ and left: what their own tools set nobody has read back for this project.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ..node.model import Facts, Finding, LosslessPolicy, Nic, PlannedNic, Policy, Qos, Slice
 from ..node.model.lossless import shares
+from ..node.model.pci import MELLANOX
 from ..node.model.qos import CELL, CODES, same
 from .buffers import MAX_FRAME, least_buffer
 
 Entry = dict[str, Any]
-MLX5 = "0x15b3"
 # PCI vendors whose QoS is read and compared (docs/lossless.md); of any other it is told only.
 READ_ONLY = {"0x14e4": "Broadcom bnxt_re", "0x8086": "Intel irdma/ice", "0x1dd8": "AMD Pensando"}
 # What mlx5 reckons with when nobody says (torvalds/linux mlx5/core/en/port_buffer.h).
@@ -38,7 +38,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class _Port:
-    """why_not: why its QoS is not written; "" where it is. marked: RDMA-CM's defaults are."""
+    """finding: why its QoS is not written; None where it is. marked: RDMA-CM's defaults are. speed_gbps: 0: unknown."""
 
     nic: Nic
     device: str
@@ -46,24 +46,35 @@ class _Port:
     vendor: Optional[str]
     finding: Optional[Finding] = None
     marked: bool = True
+    speed_gbps: int = 0
 
     @property
     def name(self) -> str:
         return self.nic.name
 
 
-def survey(facts: Facts, policy: Policy, nics: Sequence[PlannedNic]) -> Survey:
-    """What is written of the QoS of each Ethernet port that has a rail, and what there is to say of it."""
-    placed = {nic.name for nic in nics if nic.rail is not None}
+def survey(facts: Facts, policy: Policy, nics: Sequence[PlannedNic], lost: Collection[str] = ()) -> Survey:
+    """What is written of the QoS of each Ethernet port that has a rail, and what there is to say of it.
+
+    lost: ports that would have one if their links were up. They are written by their PCI functions like the others:
+    when the link comes back, no run may come before the traffic does.
+    """
+    placed = {nic.name for nic in nics if nic.rail is not None}.union(lost)
     rails = [nic for nic in facts.nics if nic.name in placed and nic.link_layer == "Ethernet"]
     if not rails or policy.manage.get("lossless") is False:
         return Survey()
     wanted = policy.lossless
     if wanted is None:
         return Survey(None, (_unasked(rails),))
-    ports = [_port(facts, wanted, nic) for nic in rails if nic.address is not None and not nic.management]
+    fastest = max((nic.rate or 0 for nic in rails if nic.name not in lost), default=0)
+    ports = [
+        replace(_port(facts, wanted, nic), speed_gbps=(nic.rate or fastest) // 1000)
+        for nic in rails
+        if nic.address is not None and not nic.management
+    ]
     entries: list[Entry] = []
     found: list[Finding] = [*_nccl(policy, wanted), *_nameless(rails)]
+    found += _without_link([port for port in ports if port.name in lost and port.finding is None])
     for port in ports:
         entry, said = _dcb(port, policy, wanted)
         found += said
@@ -126,7 +137,7 @@ def _port(facts: Facts, wanted: LosslessPolicy, nic: Nic) -> _Port:
             f"its driver has no DCB ({qos.refusal})",
             "see docs/lossless.md",
         )
-    elif vendor != MLX5:
+    elif vendor != MELLANOX:
         code = "lossless.vendor"
         of = READ_ONLY.get(vendor or "", "a vendor that is not known here" if vendor else "an unknown vendor")
         why = f"its NIC is of {of}: its QoS is compared and not written"
@@ -233,7 +244,7 @@ def _with_buffers(
     policy's own sizes. By hand they stay for the life of the driver."""
     if metres <= DEFAULT_CABLE and len(wanted.lossless) == 1 and not wanted.buffer_bytes:
         return
-    speed = wanted.speed_gbps or (port.nic.rate or 0) // 1000
+    speed = wanted.speed_gbps or port.speed_gbps
     if not speed:
         yield _buffers_left(port, "its rate is not known", "state policy.lossless.speed_gbps")
         return
@@ -280,12 +291,24 @@ def _congestion(port: _Port, wanted: LosslessPolicy) -> Entry:
 
 def _marking(port: _Port, wanted: LosslessPolicy) -> Entry:
     entry: Entry = {"kind": "rdma_marking", "device": port.device, "tos": wanted.tos, "mode": "RoCE v2"}
-    if wanted.traffic_class is not None and port.vendor == MLX5:
+    if wanted.traffic_class is not None and port.vendor == MELLANOX:
         entry["traffic_class"] = wanted.traffic_class
     return entry
 
 
 # -- findings --
+
+
+def _without_link(ports: Sequence[_Port]) -> Iterator[Finding]:
+    if ports:
+        yield Finding(
+            "lossless.down",
+            "info",
+            ", ".join(port.name for port in ports),
+            "the link is down, so it has no rail now; it is written like the rails, so that it is as lossless as they "
+            "are when the link is back",
+            "find out why it is down (nics.down)",
+        )
 
 
 def _announced(port: _Port, entry: Entry) -> Iterator[Finding]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from ..node.model import Facts, Finding, Nic, Policy, Slice
+from ..node.model.pci import MELLANOX
 from .cards import slot
-
-_MELLANOX = "0x15b3"
 
 
 def wanted(policy: Policy, network: Mapping[str, str]) -> dict[str, str]:
@@ -54,7 +53,7 @@ def findings(facts: Facts, policy: Policy, rails: Sequence[Nic]) -> Iterator[Fin
             "a BlueField in DPU mode keeps its settings to itself: the host cannot set them",
             "set INTERNAL_CPU_OFFLOAD_ENGINE=1 on the card and cut its power once, or set them on its own system",
         )
-    others = [nic.name for nic in rails if _vendor(facts, nic) not in (_MELLANOX, None)]
+    others = [nic.name for nic in rails if _vendor(facts, nic) not in (MELLANOX, None)]
     if others and policy.nic_firmware.settings:
         yield Finding(
             "nic_firmware.vendor",
@@ -68,7 +67,7 @@ def findings(facts: Facts, policy: Policy, rails: Sequence[Nic]) -> Iterator[Fin
 def _cards(facts: Facts, rails: Sequence[Nic]) -> tuple[str, ...]:
     first: dict[str, str] = {}
     for nic in rails:
-        if nic.address is not None and nic.bluefield != "dpu" and _vendor(facts, nic) == _MELLANOX:
+        if nic.address is not None and nic.bluefield != "dpu" and _vendor(facts, nic) == MELLANOX:
             first.setdefault(slot(nic.address), nic.address)
     return tuple(first.values())
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..node.model import DriverPolicy, Facts, Finding, Policy, Slice
-from ..node.model.driver_packages import APART, DRIVER_PATTERNS
-from . import nvswitch, packages
+from ..node.model.driver_packages import APART, DRIVER_PATTERNS, RIVALS
+from . import driver_modules, nvswitch, packages
 from .entries import HEADER, Entry, file
 from .stack import archives, generations, pairs, systems
 from .stack.archives import Names
@@ -22,8 +22,6 @@ PERSISTENCED_DROPIN = f"/etc/systemd/system/{PERSISTENCED}.d/60-railwright.conf"
 PERSISTENCED_WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-persistenced.conf"
 SET = "nvidia_driver"
 _WHY_HELD = "// A driver changes as a whole, when nobody uses it: never by night and part by part.\n"
-# Kernel drivers that take the GPU first: nouveau, and its successor (linux drivers/gpu/nova-core, from 6.15 on).
-RIVALS = ("nouveau", "nova_core", "nova_drm")
 # DMA-BUF needs the open modules and a kernel of at least 5.12 (GPU Operator documentation, "GPUDirect RDMA", 2026).
 _DMABUF_KERNEL = (5, 12)
 # Its loading before the RDMA stack's own modules are in place fails, and is tried again when openibd has them.
@@ -68,23 +66,25 @@ def choose(facts: Facts, policy: Policy) -> tuple[Optional[Chosen], list[Finding
     system = systems.system_of(os_id, os_version)
     if system is None:
         return None, [
-            _refused("system", "os-release", f"{_spoken_system(facts)} is none of {systems.names()}", "")
+            driver_modules.refused(
+                "system", "os-release", f"{_spoken_system(facts)} is none of {systems.names()}", ""
+            )
         ]
     names = archives.names_of(driver.archive, system.id, driver.version)
     if names is None:
         return None, [
-            _refused(
+            driver_modules.refused(
                 "archive", f"policy.driver.archive {driver.archive}",
                 f"it has no driver {driver.version} for {system.name}", "choose another archive or branch",
             )
         ]  # fmt: skip
-    flavour, because, against = _flavour(facts, driver)
-    against += list(_branches(facts, driver.version))
+    flavour, because, against = driver_modules.flavour(facts, driver)
+    against += [*driver_modules.branches(facts, driver.version), *driver_modules.options(driver, flavour)]
     modules = names.modules.get(f"{flavour}/{driver.build}")
     if modules is None:
         offers = ", ".join(names.modules) or "none"
         against.append(
-            _refused(
+            driver_modules.refused(
                 "modules", f"policy.driver.build {driver.build}",
                 f"{driver.archive} has no {flavour} modules of that kind for {system.name}: it has {offers}",
                 "choose one of these",
@@ -92,162 +92,19 @@ def choose(facts: Facts, policy: Policy) -> tuple[Optional[Chosen], list[Finding
         )  # fmt: skip
     if driver.build == "prebuilt" and driver.modules_version is None:
         against.append(
-            _refused(
+            driver_modules.refused(
                 "modules", "policy.driver.modules_version",
                 "modules that the distribution has built are of its kernel's version, and the policy names none",
                 f"state it, as `apt-cache policy {(modules or ('linux-modules-nvidia',))[0]}` shows it",
             )
         )  # fmt: skip
-    against += list(_kernels(facts, driver.version, driver.build))
+    against += list(driver_modules.kernels(facts, driver.version, driver.build))
     if any(finding.severity == "error" for finding in against) or modules is None:
         return None, against
     full, versions, may_change = _versions(facts, policy, names, flavour, modules, system.version)
     rdma, said = _rdma(facts, driver, flavour)
-    findings = [*against, *said, *_without_gpu(facts), *_compiler(facts, driver)]
+    findings = [*against, *said, *_without_gpu(facts), *driver_modules.compiler(facts, driver)]
     return Chosen(flavour, because, names, full, versions, may_change, rdma), findings
-
-
-# ----- which modules -------------------------------------------------------------------------------------------------
-
-
-def gpu_generations(facts: Facts) -> dict[str, list[str]]:
-    """Names of GPUs by generation; "" for those whose id is in no block that is known."""
-    ids = {device.address: device for device in facts.pci}
-    found: dict[str, list[str]] = {}
-    for gpu in facts.gpus:
-        device = ids.get(gpu.address or "")
-        name = None if device is None else generations.generation(device.vendor, device.device)
-        found.setdefault(name or "", []).append(gpu.name)
-    return found
-
-
-def _flavour(facts: Facts, driver: DriverPolicy) -> tuple[str, str, list[Finding]]:
-    found = gpu_generations(facts)
-    known = {name: gpus for name, gpus in found.items() if name}
-    possible = [generations.MODULES[name] for name in known]
-    common = [
-        word for word in (generations.OPEN, generations.PROPRIETARY) if all(word in row for row in possible)
-    ]
-    told = "; ".join(f"{name}: {', '.join(gpus)}" for name, gpus in known.items())
-    against: list[Finding] = []
-    if found.get("") and driver.flavour is None:
-        against.append(
-            Finding(
-                "nvidia_driver.generation", "warning", ", ".join(found[""]),
-                "the generation of this GPU is not known from its PCI id, so the open modules are taken, as for every "
-                "GPU since 2018",
-                "state policy.driver.flavour",
-            )
-        )  # fmt: skip
-    if not common:
-        against.append(
-            _refused(
-                "modules", told, "no modules drive all of these GPUs: Blackwell has open ones only, Maxwell to Volta "
-                "proprietary ones only", "put them into different nodes",
-            )
-        )  # fmt: skip
-        return driver.flavour or generations.OPEN, "", against
-    if driver.flavour is None:
-        because = f"what drives {', '.join(known)}" if known else "no GPU says otherwise"
-        return common[0], because, against
-    if driver.flavour not in common:
-        only = (
-            f"{' and '.join(known)} {'is' if len(known) == 1 else 'are'} driven by {common[0]} modules only"
-        )
-        against.append(
-            _refused(
-                "modules",
-                f"policy.driver.flavour {driver.flavour}",
-                f"{only} ({told})",
-                f"take {common[0]} modules",
-            )
-        )
-    return driver.flavour, "the policy asks for them", against
-
-
-def _branches(facts: Facts, driver: str) -> Iterator[Finding]:
-    (branch, *_) = pairs.version(driver)
-    for name, gpus in gpu_generations(facts).items():
-        last, first = generations.LAST_BRANCH.get(name), generations.FIRST_BRANCH.get(name)
-        if last is not None and branch > last:
-            yield _refused(
-                "branch", f"driver {driver}", f"{name} ({', '.join(gpus)}) is driven up to branch {last}",
-                f"take a {last} driver",
-            )  # fmt: skip
-        if first is not None and branch < first:
-            yield _refused(
-                "branch", f"driver {driver}", f"{name} ({', '.join(gpus)}) needs branch {first} or later",
-                f"take a driver of {first} or later",
-            )  # fmt: skip
-    if 525 <= branch < 535 and pairs.version(driver) < pairs.version(pairs.LEAST_WITH_GSP):
-        yield Finding(
-            "nvidia_driver.gsp", "warning", f"driver {driver}",
-            "the GSP firmware of the first 525 drivers times out (Xid 119)",
-            f"take {pairs.LEAST_WITH_GSP} or later",
-        )  # fmt: skip
-
-
-# ----- kernel --------------------------------------------------------------------------------------------------------
-
-
-def bootable(facts: Facts) -> tuple[str, ...]:
-    """Releases that may boot next: the one that the boot loader takes, else all that are installed; the running one
-    where nothing else is known."""
-    software = facts.software
-    if software is not None and software.next_kernel is not None:
-        return (software.next_kernel,)
-    if software is not None and software.kernels:
-        return tuple(kernel.release for kernel in software.kernels)
-    return () if facts.host.kernel is None else (facts.host.kernel,)
-
-
-def _kernels(facts: Facts, driver: str, build: str) -> Iterator[Finding]:
-    if build != "dkms":
-        return
-    installed = () if facts.software is None else tuple(kernel.release for kernel in facts.software.kernels)
-    for kernel in bootable(facts):
-        row = pairs.bad_pair(driver, kernel)
-        if row is None:
-            continue
-        here = pairs.good_kernels(driver, installed)
-        works = f"{row.works}" + (f"; on this node: kernel {', '.join(here)}" if here else "")
-        yield _refused(
-            "kernel_pair",
-            f"driver {driver} on kernel {kernel}",
-            f"{row.why} ({row.known})",
-            f"what works: {works}",
-        )
-
-
-def compiler_wanted(facts: Facts, kernel: str) -> Optional[str]:
-    """The compiler that built this kernel ("gcc-12"), where its headers tell."""
-    rows = () if facts.software is None else facts.software.kernels
-    return next((row.compiler for row in rows if row.release == kernel), None)
-
-
-def missing_compiler(facts: Facts, kernel: str) -> Optional[str]:
-    """The compiler that a build for this kernel needs and the node lacks; None where it has it or nobody can tell."""
-    wanted = compiler_wanted(facts, kernel)
-    if wanted is None or facts.platform is None:
-        return None
-    name, _, major = wanted.partition("-")
-    known = facts.platform.compilers
-    has = wanted in known or (major.isdigit() and known.get(name) == int(major))
-    return None if has else wanted
-
-
-def _compiler(facts: Facts, driver: DriverPolicy) -> Iterator[Finding]:
-    if driver.build != "dkms":
-        return
-    for kernel in bootable(facts):
-        wanted = missing_compiler(facts, kernel)
-        if wanted is not None:
-            yield Finding(
-                "nvidia_driver.compiler", "warning", f"kernel {kernel}",
-                f"{wanted} built it and is not installed: an older compiler does not know its options "
-                "(-ftrivial-auto-var-init, say), and the modules would not be built",
-                f"install {wanted} before the driver",
-            )  # fmt: skip
 
 
 # ----- packages ------------------------------------------------------------------------------------------------------
@@ -373,7 +230,3 @@ def _without_gpu(facts: Facts) -> Iterator[Finding]:
 
 def _spoken_system(facts: Facts) -> str:
     return " ".join(filter(None, (facts.host.os_id, facts.host.os_version))) or "an unknown system"
-
-
-def _refused(noun: str, where: str, why: str, remedy: str) -> Finding:
-    return Finding(f"nvidia_driver.{noun}", "error", where, f"{why}; no driver is written", remedy)

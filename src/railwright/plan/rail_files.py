@@ -90,6 +90,8 @@ def networkd(port: Addressed) -> str:
             f"PreferredSource={port.address}",
             f"Table={port.table}",
         ]
+    else:
+        lines += ["", "[Route]", f"Destination={_EVERYWHERE}", "Type=unreachable", f"Table={port.table}"]
     lines += [
         "",
         "[RoutingPolicyRule]",
@@ -138,6 +140,12 @@ def netplan(ports: Sequence[Addressed]) -> str:
                 f'          from: "{port.address}"',
                 f"          table: {port.table}",
             ]
+        else:
+            lines += [
+                f'        - to: "{_EVERYWHERE}"',
+                "          type: unreachable",
+                f"          table: {port.table}",
+            ]
         lines += [
             "      routing-policy:",
             f'        - from: "{port.address}/32"',
@@ -177,6 +185,8 @@ def networkmanager(port: Addressed) -> str:
             f"route2={_EVERYWHERE},{port.gateway}",
             f"route2_options=src={port.address},table={port.table}",
         ]
+    else:
+        lines += [f"route2={_EVERYWHERE}", f"route2_options=table={port.table},type=unreachable"]
     lines += [
         f"routing-rule1=priority {port.priority} from {port.address} table {port.table}",
         "",

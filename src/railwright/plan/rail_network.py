@@ -91,6 +91,7 @@ def networked(facts: Facts, policy: Policy, nics: Sequence[PlannedNic], names: M
     findings: list[Finding] = []
     chosen = list(_addressed(facts, policy, ports, backend, findings))
     findings += _without_address(policy, ports)
+    findings += _given(chosen, backend)
     findings += _replaced(chosen, backend)
     findings += _about_mtu(policy, chosen)
     if not chosen:
@@ -251,6 +252,24 @@ def _without_address(policy: Policy, ports: Sequence[Place]) -> Iterator[Finding
         )
 
 
+def _given(chosen: Sequence[Addressed], backend: str) -> Iterator[Finding]:
+    """An inventory that names the rails' addresses has them written without another word in its policy."""
+    new = [port for port in chosen if str(port.interface) not in port.place.nic.addresses]
+    if new:
+        told = "; ".join(
+            f"{port.place.label} gets {port.interface}, and has {', '.join(port.place.nic.addresses) or 'none'}"
+            for port in new
+        )
+        yield Finding(
+            "rail_network.gives",
+            "info",
+            ", ".join(port.place.label for port in new),
+            f"policy.rails.addresses names these addresses (an inventory's node_rails go there), so {backend} is told "
+            f"to set them: {told}",
+            "policy.manage.rail_network: false leaves the rails' network as it is",
+        )
+
+
 def _replaced(chosen: Sequence[Addressed], backend: str) -> Iterator[Finding]:
     for port in chosen:
         if _is_foreign(port.place):
@@ -312,7 +331,8 @@ def _slice(policy: Policy, ports: Sequence[Addressed], backend: str, names: Mapp
         else "all rails are in one network, and each answers for itself alone"
     )
     because = (
-        f"{why}; what comes from a rail's address leaves by that rail, through its own table ({backend})"
+        f"{why}; what comes from a rail's address leaves by that rail or not at all, through its own table "
+        f"({backend}), as policy.rails.addresses or the inventory's node_rails ask for"
     )
     if policy.rails.confirm_seconds:
         because += (

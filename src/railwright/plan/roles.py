@@ -46,11 +46,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Roles:
-    """All ports in PCI order, the rail cards, and what is to be said of them."""
+    """All ports in PCI order, the rail cards, and what is to be said of them. lost: names of ports that would be rails
+    if their links were up."""
 
     ports: tuple[Judged, ...]
     rails: tuple[Card, ...]
     findings: tuple[Finding, ...]
+    lost: tuple[str, ...] = ()
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -83,7 +85,13 @@ def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
     findings += _about_management(doubtful)
     findings += _slower([port for port in ports if port.nic.name not in spoken], ports, whole, distances)
     findings += _questions([port for port in ports if port.nic.name not in doubtful], whole, distances, facts)
-    return Roles(tuple(ports), rails, tuple(findings))
+    lost = [port.nic.name for port in ports if _is_lost(port, whole, distances)]
+    return Roles(tuple(ports), rails, tuple(findings), tuple(lost))
+
+
+def _is_lost(port: Judged, gpus: Sequence[Gpu], distances: Distances) -> bool:
+    """Whether a port would be a rail if its link were up."""
+    return port.role == "down" and (port.number is not None or bool(_near_gpus(port.nic, gpus, distances)))
 
 
 def _together(ports: Sequence[Judged]) -> list[frozenset[str]]:
@@ -407,10 +415,8 @@ def _questions(
             f"is it storage, management or a rail? say so in policy.nics: {{match: {open_[0].nic.name}, role: ...}}",
         )
     for port in ports:
-        if port.role != "down":
-            continue
-        near = _near_gpus(port.nic, gpus, distances)
-        if port.number is not None or near:
+        if _is_lost(port, gpus, distances):
+            near = _near_gpus(port.nic, gpus, distances)
             place = f"beside {', '.join(gpu for gpu, _ in near)}" if near else f"named as rail {port.number}"
             yield Finding(
                 "nics.down",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..node.check.answer import Answer
 from ..node.model import Finding, Policy, Probe
+from ..plan.packages import sources_of
 
 _CHECK = "preflight.addresses"
 
@@ -16,7 +17,7 @@ def addresses(policy: Policy, system: str | None = None) -> tuple[str, ...]:
     system: "dpkg" or "rpm"; None, where the facts do not tell, is taken for dpkg.
     """
     found: list[str] = []
-    for source in policy.software.sources:
+    for source in sources_of(policy):
         for uri in source.uris.split(" "):
             if system == "rpm" and not source.trusted:
                 found.append(f"{uri.rstrip('/')}/repodata/repomd.xml")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..node.check.answer import Answer
-from ..node.model import Facts, Finding, PcieFunction, Policy
+from ..node.model import Facts, PcieFunction, Policy
+from .words import bad, dark, good, warned
 
 # The window of a compute GPU spans its memory (H100: 128 GiB), with Above 4G decoding and resizable windows; without
 # them it is 256 MiB or has no place at all.
@@ -25,33 +26,20 @@ def answers(facts: Facts, policy: Policy) -> Iterator[Answer]:
     yield from _translation(facts)
 
 
-def _good(check: str, why: str) -> Answer:
-    return Answer(f"preflight.{check}", why=why)
-
-
-def _dark(check: str, why: str) -> Answer:
-    return Answer(f"preflight.{check}", seen=False, why=why)
-
-
-def _bad(check: str, where: str, why: str, remedy: str, severity: str = "warning") -> Answer:
-    code = f"preflight.{check}"
-    return Answer(code, Finding(code, severity, where, why, remedy))
-
-
 def _gpus(facts: Facts, policy: Policy) -> Iterator[Answer]:
     count, wanted = len(facts.gpus), policy.expect.gpus
     if wanted is not None and count < wanted:
         remedy = "check seating, power and BIOS (Above 4G decoding), and `lspci -d 10de:`"
-        yield _bad("gpus", "gpus", f"{count} of {wanted} are on the bus", remedy, "error")
+        yield bad("gpus", "gpus", f"{count} of {wanted} are on the bus", remedy)
     elif not count:
-        yield _bad(
+        yield warned(
             "gpus",
             "gpus",
             "none is on the bus",
             "on a node: check seating and BIOS; for an image this is right",
         )
     else:
-        yield _good("gpus", f"{count} on the bus, seen without a driver")
+        yield good("gpus", f"{count} on the bus, seen without a driver")
 
 
 def _windows(facts: Facts) -> Iterator[Answer]:
@@ -60,7 +48,7 @@ def _windows(facts: Facts) -> Iterator[Answer]:
     asked = [functions[gpu.address] for gpu in facts.gpus if gpu.address in functions]
     told = [function for function in asked if function.bars is not None]
     if not told:
-        yield _dark("above_4g", "the facts do not tell the GPUs' memory windows")
+        yield dark("above_4g", "the facts do not tell the GPUs' memory windows")
         return
     for function in told:
         yield _window(function, function.address in compute)
@@ -72,26 +60,22 @@ def _window(function: PcieFunction, computes: bool) -> Answer:
     lost = [f"BAR {bar.number} ({bar.size >> 20} MiB)" for bar in bars if not bar.placed]
     if lost:
         why = f"{', '.join(lost)} has no address: no driver can use this GPU"
-        return _bad(
-            "above_4g",
-            function.address,
-            why,
-            "BIOS: Above 4G decoding on, MMIO high size large enough",
-            "error",
+        return bad(
+            "above_4g", function.address, why, "BIOS: Above 4G decoding on, MMIO high size large enough"
         )
     if computes and largest < _SMALL_WINDOW:
         why = f"its largest window is {largest >> 20} MiB, where a compute GPU's spans its memory"
-        return _bad("above_4g", function.address, why, "BIOS: Above 4G decoding and resizable BAR on")
-    return _good("above_4g", f"{function.address}: {largest >> 20} MiB")
+        return warned("above_4g", function.address, why, "BIOS: Above 4G decoding and resizable BAR on")
+    return good("above_4g", f"{function.address}: {largest >> 20} MiB")
 
 
 def _vfs(facts: Facts) -> Iterator[Answer]:
     vfs = None if facts.platform is None else facts.platform.vfs
     if not vfs:
-        yield _dark("sr_iov", "no NIC tells of virtual functions")
+        yield dark("sr_iov", "no NIC tells of virtual functions")
         return
     most = {address: count for address, count in vfs.items() if count}
-    yield _good(
+    yield good(
         "sr_iov", f"{len(most)} of {len(vfs)} NICs can make virtual functions; nothing here needs them"
     )
 
@@ -100,36 +84,36 @@ def _numa(facts: Facts) -> Answer:
     sockets = {core.socket for core in facts.cpus.cores if core.socket is not None}
     nodes = [node for node in facts.numa if node.cpus]
     if not sockets or not nodes:
-        return _dark("numa", "the facts do not tell sockets and NUMA nodes")
+        return dark("numa", "the facts do not tell sockets and NUMA nodes")
     spoken = f"{len(sockets)} sockets, {len(nodes)} NUMA nodes with CPUs"
     if len(nodes) < len(sockets):
         why = f"{spoken}: memory is interleaved over the sockets, so no GPU is near any memory"
-        return _bad("numa", "NUMA", why, "BIOS: node interleaving off (NPS0 is such a setting on AMD)")
+        return warned("numa", "NUMA", why, "BIOS: node interleaving off (NPS0 is such a setting on AMD)")
     each = len(nodes) // len(sockets)
     word = "one node a socket" if each == 1 else f"{each} nodes a socket (NPS{each} or SNC{each})"
-    return _good("numa", f"{spoken}: {word}")
+    return good("numa", f"{spoken}: {word}")
 
 
 def _idle(facts: Facts, policy: Policy) -> Iterator[Answer]:
     power = facts.power
     if power is None or not power.idle:
-        yield _dark("c_states", "no idle driver tells of C-states")
+        yield dark("c_states", "no idle driver tells of C-states")
         return
     deep = [state for state in power.idle if state.latency > _DEEP_US]
     spoken = ", ".join(f"{state.name} {state.latency} us" for state in power.idle)
     if policy.workload == "inference-latency" and deep:
         why = f"{spoken}: waking from {deep[-1].name} takes longer than a message"
-        yield _bad(
+        yield warned(
             "c_states", "C-states", why, "the plan's power settings keep the CPUs from them, or the BIOS does"
         )
     else:
-        yield _good("c_states", spoken)
+        yield good("c_states", spoken)
 
 
 def _translation(facts: Facts) -> Iterator[Answer]:
     platform = facts.platform
     if platform is None or platform.iommu_table is None:
-        yield _dark("iommu", "the firmware's tables are not readable")
+        yield dark("iommu", "the firmware's tables are not readable")
         return
     table = "the firmware describes an IOMMU" if platform.iommu_table else "no IOMMU (VT-d or AMD-Vi is off)"
     slow = [
@@ -141,8 +125,8 @@ def _translation(facts: Facts) -> Iterator[Answer]:
         why = (
             f"{table}, and addresses of {len(slow)} GPUs and NICs are translated: GPUDirect is slow or fails"
         )
-        yield _bad(
+        yield warned(
             "iommu", slow[0], why, "the kernel role sets iommu=pt; or switch VT-d off where nobody needs it"
         )
     else:
-        yield _good("iommu", f"{table}; nothing translates the addresses of GPUs and NICs")
+        yield good("iommu", f"{table}; nothing translates the addresses of GPUs and NICs")

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from ..node.check import login
 from ..node.check.answer import Answer
-from ..node.model import Facts, Finding, Policy, Probe
-from ..plan import nvidia_driver
+from ..node.model import Facts, Policy, Probe
+from ..plan import driver_modules, nvidia_driver
 from ..plan.stack import images, pairs, systems
+from .words import bad, dark, good
 
 # ansible-core's modules and ours need 3.9 on a node.
 _LEAST_PYTHON = (3, 9)
@@ -40,81 +41,68 @@ def answers(facts: Facts, policy: Policy, probe: Probe, now: float) -> Iterator[
     yield from _driver(facts, policy)
 
 
-def _good(check: str, why: str) -> Answer:
-    return Answer(f"preflight.{check}", why=why)
-
-
-def _dark(check: str, why: str) -> Answer:
-    return Answer(f"preflight.{check}", seen=False, why=why)
-
-
-def _bad(check: str, where: str, why: str, remedy: str, severity: str = "error") -> Answer:
-    code = f"preflight.{check}"
-    return Answer(code, Finding(code, severity, where, why, remedy))
-
-
 def _system(facts: Facts) -> Answer:
     os_id, version = facts.host.os_id, facts.host.os_version
     if os_id is None:
-        return _bad("system", "os-release", "which system this is cannot be told", "see /etc/os-release")
+        return bad("system", "os-release", "which system this is cannot be told", "see /etc/os-release")
     row = systems.system_of(os_id, version)
     spoken = f"{os_id} {version or ''}".strip()
     if row is None:
         remedy = "install one of these; playbooks that only read and tune work on others too"
-        return _bad("system", spoken, f"the installation knows {systems.names()}", remedy)
+        return bad("system", spoken, f"the installation knows {systems.names()}", remedy)
     if row.rendered:
         why = f"{row.name}: what is written for it is rendered by us and was installed by no test of ours"
-        return _bad("system", row.name, why, "try one node before the others", "warning")
-    return _good("system", row.name)
+        return bad("system", row.name, why, "try one node before the others", "warning")
+    return good("system", row.name)
 
 
 def _architecture(facts: Facts) -> Answer:
     arch = facts.cpus.arch
     if arch is None:
-        return _dark("architecture", "the facts do not tell the processor's architecture")
+        return dark("architecture", "the facts do not tell the processor's architecture")
     if arch in systems.ARCHITECTURES:
-        return _good("architecture", arch)
-    return _bad("architecture", arch, f"known are {', '.join(systems.ARCHITECTURES)}", "use such a machine")
+        return good("architecture", arch)
+    return bad("architecture", arch, f"known are {', '.join(systems.ARCHITECTURES)}", "use such a machine")
 
 
 def _python(probe: Probe) -> Answer:
     if pairs.version(probe.python) < _LEAST_PYTHON:
-        return _bad("python", probe.python, "Python 3.9 or later is needed", "set ansible_python_interpreter")
-    return _good("python", probe.python)
+        return bad("python", probe.python, "Python 3.9 or later is needed", "set ansible_python_interpreter")
+    return good("python", probe.python)
 
 
 def _images(facts: Facts, policy: Policy) -> Iterator[Answer]:
     if facts.platform is None:
-        yield _dark("image", "the facts do not tell whether this is a vendor's image")
+        yield dark("image", "the facts do not tell whether this is a vendor's image")
         return
     found = [image for image in images.IMAGES if image.path in facts.platform.images]
     for image in found:
         if policy.driver.version is None or not policy.manage.get("nvidia_driver", True):
-            yield _good("image", f"{image.name} is adopted as it is: {image.owns}")
+            yield good("image", f"{image.name} is adopted as it is: {image.owns}")
         else:
-            yield _bad(
+            yield bad(
                 "image", image.name, f"this is {image.name}: {image.owns}; the policy would put another driver over it",
                 "adopt it (policy.manage: {nvidia_driver: false, fabric_manager: false}), or install a plain system",
             )  # fmt: skip
     if not found:
-        yield _good("image", "a plain system, no image of a vendor that is known")
+        yield good("image", "a plain system, no image of a vendor that is known")
 
 
 def _packages(facts: Facts, policy: Policy) -> Iterator[Answer]:
     software = facts.software
     if software is None or software.system is None:
-        yield _dark("packages", "the facts do not tell of a package system")
+        yield dark("packages", "the facts do not tell of a package system")
         return
     for lock in software.locks:
         wait = policy.software.wait
         who = lock.holder or "a program that cannot be told"
         remedy = f"wait for it; a run waits {wait} s (policy.software.wait)"
-        yield _bad("packages", lock.path, f"{who} holds it now", remedy, "warning")
+        yield bad("packages", lock.path, f"{who} holds it now", remedy, "warning")
     if software.interrupted:
         remedy = "dpkg --configure -a; the packages item does so at its next transaction too"
-        yield _bad("packages", "dpkg", f"left half-way: {', '.join(software.interrupted)}", remedy)
+        yield bad("packages", "dpkg", f"left half-way: {', '.join(software.interrupted)}", remedy)
     if not software.locks and not software.interrupted:
-        yield _good("packages", f"{software.system}, nobody holds its locks and nothing is half-way")
+        yield good("packages", f"{software.system}, nobody holds its locks and nothing is half-way")
 
 
 def _kernels(facts: Facts, policy: Policy) -> Iterator[Answer]:
@@ -122,56 +110,56 @@ def _kernels(facts: Facts, policy: Policy) -> Iterator[Answer]:
     row = systems.system_of(facts.host.os_id, facts.host.os_version)
     software = facts.software
     if software is None or not software.kernels:
-        yield _dark("kernel", "no kernel is installed here, as in a container or where an image is made")
+        yield dark("kernel", "no kernel is installed here, as in a container or where an image is made")
         return
-    yield _good("kernel", f"runs {facts.host.kernel}, next {software.next_kernel or 'cannot be told'}")
+    yield good("kernel", f"runs {facts.host.kernel}, next {software.next_kernel or 'cannot be told'}")
     here = {kernel.release: kernel for kernel in software.kernels}
     for release in dict.fromkeys(filter(None, (software.next_kernel, facts.host.kernel))):
         kernel = here.get(release)
         if kernel is None:
             remedy = "reboot into an installed kernel, then install its headers, then the driver"
-            yield _bad("headers", release, "it runs and is not installed any more", remedy, "warning")
+            yield bad("headers", release, "it runs and is not installed any more", remedy, "warning")
             continue
         if kernel.headers:
-            yield _good("headers", f"{release} has them")
+            yield good("headers", f"{release} has them")
         else:
-            package = (row.headers if row else "linux-headers-{kernel}").format(kernel=release)
-            yield _bad(
+            package = row.headers_of(release) if row else f"linux-headers-{release}"
+            yield bad(
                 "headers", release, "its headers are not installed, without which DKMS builds nothing for it",
                 f"name {package} with its version in policy.kernel.packages; where the archive has it no more, update "
                 "the kernel and reboot first",
                 "error" if builds else "warning",
             )  # fmt: skip
-        missing = nvidia_driver.missing_compiler(facts, release)
+        missing = driver_modules.missing_compiler(facts, release)
         if missing is not None:
             why = f"{missing} built it and is not installed; another compiler stops at options that it does not know"
-            yield _bad("compiler", release, why, f"install {missing}", "error" if builds else "warning")
-        elif nvidia_driver.compiler_wanted(facts, release) is None:
-            yield _dark("compiler", f"{release}: which compiler built it is not told")
+            yield bad("compiler", release, why, f"install {missing}", "error" if builds else "warning")
+        elif driver_modules.compiler_wanted(facts, release) is None:
+            yield dark("compiler", f"{release}: which compiler built it is not told")
         else:
-            yield _good("compiler", f"{release}: {nvidia_driver.compiler_wanted(facts, release)} is there")
+            yield good("compiler", f"{release}: {driver_modules.compiler_wanted(facts, release)} is there")
 
 
 def _secure_boot(facts: Facts, policy: Policy) -> Iterator[Answer]:
     state = facts.host.secure_boot
     signed = policy.driver.build == "prebuilt"
     if state is None:
-        yield _dark("secure_boot", "whether Secure Boot is on cannot be told")
+        yield dark("secure_boot", "whether Secure Boot is on cannot be told")
     elif not state:
-        yield _good("secure_boot", "off")
+        yield good("secure_boot", "off")
     elif policy.driver.version is None or signed:
-        yield _good("secure_boot", "on; nothing unsigned is asked for")
+        yield good("secure_boot", "on; nothing unsigned is asked for")
     else:
         why = "on, and a module that DKMS builds is refused (Key was rejected by service) unless its key is enrolled"
-        yield _bad("secure_boot", "Secure Boot", why, _WAYS_OUT)
+        yield bad("secure_boot", "Secure Boot", why, _WAYS_OUT)
     lockdown = facts.software.lockdown if facts.software is not None else None
     if lockdown is None:
-        yield _dark("lockdown", "the kernel does not tell of a lockdown")
+        yield dark("lockdown", "the kernel does not tell of a lockdown")
     elif lockdown == "none":
-        yield _good("lockdown", "none")
+        yield good("lockdown", "none")
     else:
         why = f"{lockdown}: the kernel takes no unsigned module and no write to PCI registers from user space"
-        yield _bad("lockdown", lockdown, why, "boot without lockdown=, or with Secure Boot off", "warning")
+        yield bad("lockdown", lockdown, why, "boot without lockdown=, or with Secure Boot off", "warning")
 
 
 def _disk(facts: Facts) -> Iterator[Answer]:
@@ -179,19 +167,19 @@ def _disk(facts: Facts) -> Iterator[Answer]:
     root = None if software is None else software.var_free
     boot = None if software is None else software.boot_free
     if root is None:
-        yield _dark("disk", "how much is free cannot be told")
+        yield dark("disk", "how much is free cannot be told")
     elif root < _LEAST_ROOT:
-        yield _bad(
+        yield bad(
             "disk", "/var", f"{_gib(root)} free, {_gib(_LEAST_ROOT)} are needed", "make room: apt-get clean"
         )
     elif root < _PLENTY_ROOT:
         why = f"{_gib(root)} free: enough for a driver, not for a CUDA toolkit ({_gib(_PLENTY_ROOT)})"
-        yield _bad("disk", "/var", why, "make room before CUDA is installed", "warning")
+        yield bad("disk", "/var", why, "make room before CUDA is installed", "warning")
     else:
-        yield _good("disk", f"{_gib(root)} free on /var")
+        yield good("disk", f"{_gib(root)} free on /var")
     if boot is not None and boot < _LEAST_BOOT:
         why = f"{boot >> 20} MiB free: an initramfs is written beside the old one"
-        yield _bad("disk", "/boot", why, "remove kernels that nobody boots: apt-get autoremove --purge")
+        yield bad("disk", "/boot", why, "remove kernels that nobody boots: apt-get autoremove --purge")
 
 
 def _gib(size: int) -> str:
@@ -202,7 +190,7 @@ def _clock(probe: Probe, now: float) -> Iterator[Answer]:
     off = probe.clock - now
     if abs(off) > _MOST_SECONDS:
         why = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the controller: signatures and certificates fail"
-        yield _bad(
+        yield bad(
             "clock",
             "the node's clock",
             why,
@@ -210,28 +198,28 @@ def _clock(probe: Probe, now: float) -> Iterator[Answer]:
         )
     elif abs(off) > _PLENTY_SECONDS:
         why = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the controller"
-        yield _bad("clock", "the node's clock", why, "start chrony or systemd-timesyncd on both", "warning")
+        yield bad("clock", "the node's clock", why, "start chrony or systemd-timesyncd on both", "warning")
     elif probe.synchronized is False:
-        yield _bad(
+        yield bad(
             "clock", "the node's clock", "right now, and held to no reference", "start chrony", "warning"
         )
     else:
         held = (
             "held to a reference" if probe.synchronized else "whether it is held to a reference is not told"
         )
-        yield _good("clock", f"{abs(off):.1f} s from the controller's, {held}")
+        yield good("clock", f"{abs(off):.1f} s from the controller's, {held}")
 
 
 def _login(facts: Facts) -> Iterator[Answer]:
     cost = facts.host.login_ms
     if cost is None:
-        yield _dark("login", "the node was not reached over SSH")
+        yield dark("login", "the node was not reached over SSH")
     elif cost > login.MOST_MS:
         why = f"{cost} ms of CPU go before a command over SSH begins (`ssh node true`), {login.MOST_MS} are plenty"
         remedy = "let ~/.bashrc return at once where the shell is not interactive: case $- in *i*) ;; *) return;; esac"
-        yield _bad("login", "the login shell", why, remedy, "warning")
+        yield bad("login", "the login shell", why, remedy, "warning")
     else:
-        yield _good("login", f"{cost} ms of CPU before a command over SSH begins")
+        yield good("login", f"{cost} ms of CPU before a command over SSH begins")
 
 
 _REMEDY_TAIL = re.compile(r"; no driver is written$")
@@ -240,13 +228,13 @@ _REMEDY_TAIL = re.compile(r"; no driver is written$")
 def _driver(facts: Facts, policy: Policy) -> Iterator[Answer]:
     """What the plan of the driver says, where one is asked for."""
     if policy.driver.version is None:
-        yield _good("driver", "the policy asks for none; what is there stays")
+        yield good("driver", "the policy asks for none; what is there stays")
         return
     chosen, said = nvidia_driver.choose(facts, policy)
     for finding in said:
         if finding.severity in ("error", "warning") and finding.code != "nvidia_driver.compiler":
-            yield _bad(
+            yield bad(
                 "driver", finding.where, _REMEDY_TAIL.sub("", finding.why), finding.remedy, finding.severity
             )
     if chosen is not None:
-        yield _good("driver", f"{chosen.full} with {chosen.flavour} modules: {chosen.because}")
+        yield good("driver", f"{chosen.full} with {chosen.flavour} modules: {chosen.because}")

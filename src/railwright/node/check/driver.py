@@ -8,11 +8,10 @@ from typing import Optional
 
 from ..discover.tools import silence
 from ..model import Facts, Finding, Plan, Unit
-from ..model.driver_packages import is_driver, is_fabric_manager, upstream
+from ..model.driver_packages import RIVALS, is_driver, is_fabric_manager, upstream
 from .answer import Answer, listed
 from .gate import has_module, planned_version
 
-_RIVALS = ("nouveau", "nova_core", "nova_drm")
 _PERSISTENCED = "nvidia-persistenced.service"
 _FABRIC_MANAGER = "nvidia-fabricmanager.service"
 _MISMATCH = re.compile(r"Driver/library version mismatch(?:.*?NVML library version: (\d[\d.]*))?", re.DOTALL)
@@ -67,9 +66,8 @@ def _versions(facts: Facts, installed: Mapping[str, str]) -> Iterator[Answer]:
         said = listed(
             [f"{version}: {', '.join(sorted(who)[:4])}" for version, who in sorted(by_version.items())]
         )
-        yield Answer(
-            check, Finding(check, "error", "driver", f"parts of different versions: {said}", _RELOAD)
-        )
+        why = f"parts of different versions: {said}{_mover(facts)}"
+        yield Answer(check, Finding(check, "error", "driver", why, _RELOAD))
     elif loaded is None:
         yield Answer(check, seen=False, why="no module of the driver is loaded, so only the packages agree")
     else:
@@ -79,6 +77,14 @@ def _versions(facts: Facts, installed: Mapping[str, str]) -> Iterator[Answer]:
         why = f"the fabric manager is {', '.join(sorted(different))}, the loaded driver {loaded}; it ends at once"
         code = "fabric_manager.version"
         yield Answer(code, Finding(code, "error", _FABRIC_MANAGER, why, _RELOAD))
+
+
+def _mover(facts: Facts) -> str:
+    moved = None if facts.software is None else facts.software.moved
+    if moved is None:
+        return ""
+    when, who = moved.at or "at a time that is not told", moved.by or "no command that is told"
+    return f"; last moved {when} by {who}: {moved.what}"
 
 
 def _library(facts: Facts) -> Optional[str]:
@@ -111,7 +117,7 @@ def _rivals(facts: Facts) -> Iterator[Answer]:
     if facts.host.modules is None:
         yield Answer(check, seen=False, why="which modules are loaded is not told")
         return
-    found = [module.name for module in facts.host.modules if module.name in _RIVALS]
+    found = [module.name for module in facts.host.modules if module.name in RIVALS]
     holders = [
         device.address
         for device in facts.pci
@@ -143,14 +149,21 @@ def _persistence(facts: Facts, plan: Plan) -> Iterator[Answer]:
         yield Answer(check, Finding(check, "warning", _PERSISTENCED, why, f"systemctl start {_PERSISTENCED}"))
 
 
+def fabric_states(facts: Facts) -> dict[str, str]:
+    """The state of the NVLink fabric as the driver tells it, by GPU; {} where there is none."""
+    return {gpu.name: gpu.fabric.state for gpu in facts.gpus if gpu.fabric is not None and gpu.fabric.state}
+
+
+def fabric_waiting(facts: Facts) -> list[str]:
+    """GPUs whose fabric is not complete, each with its state."""
+    return [f"{name} {state}" for name, state in fabric_states(facts).items() if state != "Completed"]
+
+
 def _fabric(facts: Facts) -> Iterator[Answer]:
     check = "fabric_manager.state"
-    states = {
-        gpu.name: gpu.fabric.state for gpu in facts.gpus if gpu.fabric is not None and gpu.fabric.state != ""
-    }
+    states, waiting = fabric_states(facts), fabric_waiting(facts)
     if not states:
         return
-    waiting = [f"{name} {state}" for name, state in states.items() if state != "Completed"]
     if waiting:
         remedy = f"journalctl -u {_FABRIC_MANAGER} -u nvlsm; CUDA answers 802 until the state is Completed"
         yield Answer(

@@ -6,15 +6,14 @@ import time
 from collections.abc import Sequence
 
 from ..model import Nic, PciDevice, Tool
+from ..model.pci import MELLANOX, is_data_direct
 from ..nvconfig import TOOLS
-from .pci import MELLANOX
 from .tools import run_tool
 
 # A card answers in a second; ten of them, and one whose firmware hangs, have to fit.
 CARD_SECONDS = 10.0
 ALL_SECONDS = 30.0
 _TEXT_BYTES = 256 * 1024
-_DATA_DIRECT = "0x0801"
 _STOPPED = 124
 TOPOLOGY = "rdma-topo"
 
@@ -32,7 +31,7 @@ def run_hardware_tools(nics: Sequence[Nic], devices: Sequence[PciDevice], arch: 
         found.append(told)
         if told.code is None:
             break  # none of the twins is there: once is enough
-    if arch == "aarch64" or any(_is_data_direct(device) for device in devices):
+    if arch == "aarch64" or any(is_data_direct(device.vendor, device.class_code) for device in devices):
         found.append(run_tool(TOPOLOGY, ("rdma_topo", "check"), CARD_SECONDS, _TEXT_BYTES))
     return tuple(found)
 
@@ -59,7 +58,3 @@ def _ask(address: str, seconds: float) -> Tool:
         if told.code is not None:
             return told
     return Tool(name, (TOOLS[0], "-d", address, "-e", "q"), None, "")
-
-
-def _is_data_direct(device: PciDevice) -> bool:
-    return device.vendor == MELLANOX and (device.class_code or "").startswith(_DATA_DIRECT)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from ..model import Gid, InputError, Nic, PciDevice, format_cpulist, normalise_address
-from .pci import MELLANOX, PciTree, address_above, is_nic
+from ..model.pci import MELLANOX
+from .pci import PciTree, address_above, is_nic
 from .questions import bluefield
 from .routes import Routes
 from .tree import Tree

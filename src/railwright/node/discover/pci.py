@@ -8,12 +8,12 @@ from typing import Optional
 
 from ..config_space import EXTENDED_BYTES
 from ..model import Gpu, InputError, Link, PciDevice, Root, normalise_address, sort_key
+from ..model.pci import is_data_direct
 from .config import CONFIG_BYTES, Config, read_config
 from .tree import Tree
 
 DEVICES = "sys/bus/pci/devices"
 NVIDIA = "0x10de"
-MELLANOX = "0x15b3"
 _AMD = "0x1002"
 
 _FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -36,7 +36,6 @@ _NIC_CLASSES = frozenset({"0x0200", "0x0207"})
 _NVME_CLASS = "0x0108"
 _NVSWITCH_CLASS = "0x0680"
 # The GPU side of a ConnectX-8 Data Direct pair (NCCL 2.30.7 src/transport/net_ib/init.cc:375).
-_DATA_DIRECT_CLASS = "0x0801"
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _matters(tree: Tree, device: PciDevice) -> bool:
         or is_nvswitch(device)
         or short == _NVME_CLASS
         or is_nic(device)
-        or (device.vendor == MELLANOX and short == _DATA_DIRECT_CLASS)
+        or is_data_direct(device.vendor, device.class_code)
         # Some NICs bear another class (0280; 0c06 of Intel's and QLogic's InfiniBand): what they carry tells.
         or tree.is_folder(f"{place}/infiniband")
         or (short.startswith("0x02") and tree.is_folder(f"{place}/net"))

@@ -30,7 +30,6 @@ def read_platform(tree: Tree, nics: tuple[Nic, ...]) -> Platform:
     """Raises InputError for a number that no kernel writes."""
     return Platform(
         compilers=_compilers(tree),
-        efi=tree.is_folder("sys/firmware/efi") if tree.is_folder("sys/firmware") else None,
         iommu_table=_iommu_table(tree),
         vfs=_vfs(tree, nics),
         images=tuple(path for path in IMAGE_FILES if tree.exists(path)),

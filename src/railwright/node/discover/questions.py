@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Optional
 
 from ..model import Nic, PciDevice
-from .pci import MELLANOX, NVIDIA, is_gpu
+from ..model.pci import MELLANOX
+from .pci import NVIDIA, is_gpu
 
 # pci.ids: network functions of BlueField, BlueField-2, BlueField-3 Lx, BlueField-3 and BlueField-4.
 _BLUEFIELDS = {

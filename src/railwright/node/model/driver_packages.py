@@ -52,6 +52,10 @@ FABRIC_PATTERNS: tuple[str, ...] = ("nvidia-fabricmanager*", "nvidia-fabric-mana
 _VERSION = re.compile(r"(?:\d+:)?(\d{3}\.\d{1,3}(?:\.\d{1,3})?)(?:[-+~].*)?", re.ASCII)
 
 
+# Kernel drivers that take the GPU first: nouveau, and its successor (linux drivers/gpu/nova-core, from 6.15 on).
+RIVALS = ("nouveau", "nova_core", "nova_drm")
+
+
 def is_driver(name: str) -> bool:
     """Whether a package is a part of a driver."""
     return _like(name, DRIVER_PATTERNS) and not _like(name, APART)

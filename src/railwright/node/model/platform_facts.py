@@ -20,14 +20,13 @@ class Platform:
     """The base below kernel and driver; None is unknown.
 
     compilers: C compilers that are installed, by the names that they are called by ("gcc", "gcc-12"), with their major
-    versions; of an unversioned name that of what its link leads to, None where that does not tell. efi: booted by UEFI.
-    iommu_table: the firmware describes an IOMMU (ACPI DMAR, IVRS or IORT): VT-d or AMD-Vi is on in the BIOS. vfs:
-    virtual functions that a device can make, by its PCI address; 0 where firmware or BIOS has SR-IOV off. images: files
-    of vendors' images that are there. failed_builds: logs of DKMS builds that ended with an error.
+    versions; of an unversioned name that of what its link leads to, None where that does not tell. iommu_table: the
+    firmware describes an IOMMU (ACPI DMAR, IVRS or IORT): VT-d or AMD-Vi is on in the BIOS. vfs: virtual functions that
+    a device can make, by its PCI address; 0 where firmware or BIOS has SR-IOV off. images: files of vendors' images
+    that are there. failed_builds: logs of DKMS builds that ended with an error.
     """
 
     compilers: dict[str, Optional[int]] = field(default_factory=dict)
-    efi: Optional[bool] = None
     iommu_table: Optional[bool] = None
     vfs: dict[str, int] = field(default_factory=dict)
     images: tuple[str, ...] = ()

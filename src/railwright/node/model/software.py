@@ -59,6 +59,16 @@ class Dkms:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """The last transaction that changed a package of the driver, as the package system's own log tells. at: its words
+    for the time, which are the node's local one. by: the command line. what: "NAME OLD -> NEW" of one of them."""
+
+    at: str
+    by: str
+    what: str
+
+
+@dataclass(frozen=True)
 class Software:
     """What is installed and what boots.
 
@@ -66,7 +76,7 @@ class Software:
     matter here and those that were asked for. interrupted: what dpkg left half-way. boot_loader: "grub", "bls"; None is
     none that we know. next_kernel: the release that boots next, where it can be told. boot_lines: the kernel's words of
     every entry that may boot, without those for recovery, each once. lockdown: "none", "integrity",
-    "confidentiality". boot_free, var_free: bytes that root may still write there. vendor: "dgx" for DGX OS.
+    "confidentiality". boot_free, var_free: bytes that root may still write there. moved: who last changed the driver.
     """
 
     system: Optional[str] = None
@@ -82,7 +92,7 @@ class Software:
     lockdown: Optional[str] = None
     boot_free: Optional[int] = None
     var_free: Optional[int] = None
-    vendor: Optional[str] = None
+    moved: Optional[Moved] = None
 
     def package(self, name: str) -> Optional[Package]:
         """The package of this name, where it stands there."""

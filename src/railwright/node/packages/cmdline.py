@@ -129,6 +129,16 @@ def bls_options(entry: str, environment: Mapping[str, str]) -> str:
     return " ".join(environment.get(word[1:], "") if word.startswith("$") else word for word in line.split())
 
 
+def bls_lines(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
+    """The kernel's words of every entry, with what grubenv adds to them.
+
+    names: what lies in BLS_FOLDER. read: the text of a file, None where there is none.
+    """
+    more = grubenv(read(GRUB_ENV) or "")
+    texts = [read(f"{BLS_FOLDER}/{name}") for name in names if name.endswith(".conf")]
+    return [bls_options(text, more) for text in texts if text]
+
+
 def grubenv(text: str) -> dict[str, str]:
     """GRUB's environment block."""
     return {match[1]: match[2] for match in _ENV.finditer(text) if not match[0].startswith("#")}

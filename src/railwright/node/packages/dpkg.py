@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -68,6 +68,19 @@ def with_updates(
     for text in updates:
         now.update(read_status(text, native, UPDATES))
     return now
+
+
+def read_record(
+    text: str, noted: Sequence[str], where: str = STATUS
+) -> tuple[dict[str, Installed], Optional[str]]:
+    """All of dpkg's record, and dpkg's own architecture. noted: what lies beside it, in order. Raises InputError."""
+    native = native_architecture(text)
+    return with_updates(read_status(text, native, where), noted, native), native
+
+
+def interrupted(found: Mapping[str, Installed], noted: Sequence[str]) -> tuple[str, ...]:
+    """What an earlier dpkg did not bring to its end."""
+    return (*half_way(found), *(["dpkg's own record"] if noted else []))
 
 
 def half_way(packages: Mapping[str, Installed]) -> tuple[str, ...]:

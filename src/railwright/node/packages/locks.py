@@ -48,6 +48,14 @@ def named_process(path: str, proc: str = "/proc") -> Optional[int]:
     return number if os.path.isdir(f"{proc}/{number}") else None
 
 
+def holder_of(path: str, at: str, proc: str = "/proc") -> Optional[int]:
+    """The process that holds the lock of this name, by the kernel or, for dnf's, by the number in the file.
+
+    None: nobody does. at: where its file lies. Raises OSError where it cannot be opened.
+    """
+    return named_process(at, proc) if path.endswith(".pid") else holder(at)
+
+
 def process_words(number: int, proc: str = "/proc") -> str:
     """A process for a sentence: "apt-get (process 4711)"."""
     if number < 0:

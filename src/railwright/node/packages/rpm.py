@@ -49,13 +49,7 @@ class Installed:
 
     versions: tuple[str, ...]
     held: bool = False
-    architecture: Optional[str] = None
-    status: str = "installed"
     listed: bool = False
-
-    @property
-    def version(self) -> Optional[str]:
-        return self.versions[-1] if self.versions else None
 
     @property
     def cell(self) -> Optional[str]:
@@ -69,22 +63,20 @@ def read_query(
     locked at another version than stands there is not held. Raises InputError."""
     locks = locked or {}
     versions: dict[str, tuple[str, ...]] = {}
-    architectures: dict[str, str] = {}
     for line in text.splitlines():
         parts = line.split("\t")
         if len(parts) != 4 or _NAME.fullmatch(parts[0]) is None or not parts[1].isdigit():
             raise InputError(
                 where, f"found {line[:120]!r}", "expected name, epoch, version-release, architecture"
             )
-        name, epoch, rest, architecture = parts
+        name, epoch, rest, _ = parts
         version = rest if epoch == "0" else f"{epoch}:{rest}"
         if _EVR.fullmatch(version) is None:
             raise InputError(where, f"found {line[:120]!r}", "expected a version and a release")
         known = versions.get(name, ())
         versions[name] = (*known, version) if version not in known else known
-        architectures[name] = architecture
     found = {
-        name: Installed(those, locks.get(name) in those, architectures[name], listed=name in locks)
+        name: Installed(those, locks.get(name) in those, listed=name in locks)
         for name, those in versions.items()
     }
     return {**found, **{name: Installed((), True, listed=True) for name in locks if name not in found}}

@@ -38,8 +38,7 @@ def installed(node: Node) -> dict[str, dpkg.Installed]:
         raise Refused(
             f"the node has no {dpkg.STATUS}", "its packages are not dpkg's: see policy.software"
         ) from None
-    native = dpkg.native_architecture(text)
-    return dpkg.with_updates(dpkg.read_status(text, native), _updates(node), native)
+    return dpkg.read_record(text, _updates(node))[0]
 
 
 def _updates(node: Node) -> list[str]:
@@ -61,23 +60,19 @@ def _updates(node: Node) -> list[str]:
 
 def interrupted(node: Node, found: Mapping[str, dpkg.Installed]) -> tuple[str, ...]:
     """What an earlier dpkg did not bring to its end."""
-    return (*dpkg.half_way(found), *(["dpkg's own record"] if _updates(node) else []))
+    return dpkg.interrupted(found, _updates(node))
 
 
 def simulate(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> tuple[Change, ...]:
     """What bringing these packages to these versions (None: gone) would do. Raises Refused where it cannot be."""
-    said = tools_of(node)(["apt-get", "-s", *_ASK, *_words(node, target, recommends)])
-    if said.code != 0:
-        raise _refused(node, "apt-get cannot do it", said, False)
-    return apt.read_simulation(said.out)
+    argv = ["apt-get", "-s", *_ASK, *_words(node, target, recommends)]
+    return apt.read_simulation(_must(node, argv, "apt-get cannot do it", False).out)
 
 
 def upgrade(node: Node) -> tuple[Change, ...]:
     """What a full upgrade would do: the proof that a hold holds. Raises Refused."""
-    said = tools_of(node)(["apt-get", "-s", *_ASK, "-y", "dist-upgrade"])
-    if said.code != 0:
-        raise _refused(node, "a simulated upgrade fails", said, True)
-    return apt.read_simulation(said.out)
+    argv = ["apt-get", "-s", *_ASK, "-y", "dist-upgrade"]
+    return apt.read_simulation(_must(node, argv, "a simulated upgrade fails", True).out)
 
 
 def recover(node: Node, left: Sequence[str], target: Collection[str]) -> None:
@@ -95,28 +90,21 @@ def recover(node: Node, left: Sequence[str], target: Collection[str]) -> None:
 def carry_out(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> None:
     """The transaction: everything is fetched first, so that a bad network or a full disk changes nothing."""
     words = _words(node, target, recommends)
-    fetched = tools_of(node)(["apt-get", "-d", *_TELL, *words])
-    if fetched.code != 0:
-        raise _refused(node, "apt-get cannot fetch it", fetched, False)
-    said = tools_of(node)(["apt-get", *_TELL, *words])
-    if said.code != 0:
-        raise _refused(node, "apt-get failed", said, True)
+    _must(node, ["apt-get", "-d", *_TELL, *words], "apt-get cannot fetch it", False)
+    _must(node, ["apt-get", *_TELL, *words], "apt-get failed", True)
 
 
 def hold(node: Node, names: Sequence[str], on: bool) -> None:
     """Holds these packages, or takes the hold off. Raises Refused."""
-    said = tools_of(node)(["apt-mark", "hold" if on else "unhold", *names])
-    if said.code != 0:
-        raise _refused(node, "apt-mark failed", said, True)
+    _must(node, ["apt-mark", "hold" if on else "unhold", *names], "apt-mark failed", True)
 
 
 def refresh(node: Node, source: str) -> None:
     """Reads one source's index again, and no other's. Raises Refused."""
     only = ("-o", f"Dir::Etc::SourceList={source}", "-o", "Dir::Etc::SourceParts=-")
     whole = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any")
-    said = tools_of(node)(["apt-get", "-q", *only, *whole, "update"])
-    if said.code != 0:
-        raise _refused(node, f"the index of {source} cannot be refreshed", said, False)
+    argv = ["apt-get", "-q", *only, *whole, "update"]
+    _must(node, argv, f"the index of {source} cannot be refreshed", False)
 
 
 def _words(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> list[str]:
@@ -133,6 +121,13 @@ def _words(node: Node, target: Mapping[str, Optional[str]], recommends: bool) ->
         "install",
         *(f"{name}-" if version is None else f"{name}={version}" for name, version in target.items()),
     ]
+
+
+def _must(node: Node, argv: Sequence[str], what: str, changed: bool) -> Said:
+    said = tools_of(node)(argv)
+    if said.code != 0:
+        raise _refused(node, what, said, changed)
+    return said
 
 
 def _refused(node: Node, what: str, said: Said, changed: bool) -> Refused:

@@ -12,6 +12,7 @@ from . import confirm
 from .command import Said
 from .item import Node
 from .outcome import Refused
+from .program import tools_of
 
 NETWORKD, NETPLAN, NETWORK_MANAGER = "networkd", "netplan", "networkmanager"
 BACKENDS = (NETWORKD, NETPLAN, NETWORK_MANAGER)
@@ -137,11 +138,7 @@ def _must(node: Node, argv: Sequence[str], remedy: str) -> None:
 
 
 def _told(node: Node, argv: Sequence[str]) -> Said:
-    if node.tools is None:
-        raise Refused(
-            "this root is no running node, so its network cannot be told", "run this on the node itself"
-        )
-    said = node.tools(argv)
+    said = tools_of(node)(argv)
     if said.code is None:
         raise Refused(f"the node has no {argv[0]}", "say in policy.rails.backend what configures its network")
     return said

@@ -249,9 +249,7 @@ def _bls_lines(node: Node) -> list[str]:
         names = sorted(os.listdir(node.at(cmdline.BLS_FOLDER)))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    texts = [_text(node, f"{cmdline.BLS_FOLDER}/{name}") for name in names if name.endswith(".conf")]
-    more = cmdline.grubenv(_text(node, cmdline.GRUB_ENV) or "")
-    return [cmdline.bls_options(text, more) for text in texts if text is not None]
+    return cmdline.bls_lines(names, lambda path: _text(node, path))
 
 
 def _text(node: Node, path: str) -> Optional[str]:

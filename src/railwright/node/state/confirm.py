@@ -62,10 +62,13 @@ class Telling:
     at_boot: Sequence[Sequence[str]] = ()
 
 
-def arm(node: Node, paths: Sequence[str], telling: Telling, seconds: int, change: Any) -> None:
+def arm(
+    node: Node, paths: Sequence[str], telling: Telling, seconds: int, change: Any, record: Any = None
+) -> None:
     """Keeps these files as they are, and starts the timer. Raises Refused where there would be no way back.
 
-    change: what is about to be set, to know it again.
+    change: what is about to be set, to know it again. record: where it is about to be put back, what the record has of
+    it, as JSON.
     """
     if node.systemctl is None or node.tools is None:
         raise Refused(
@@ -79,14 +82,16 @@ def arm(node: Node, paths: Sequence[str], telling: Telling, seconds: int, change
     _stop_timers(node)
     _clear(node)
     try:
-        _prepare(node, paths, telling, seconds, change)
+        _prepare(node, paths, telling, seconds, {"change": change, "record": record})
     except (OSError, Refused):
         _stop_timers(node)
         _clear(node)
         raise
 
 
-def _prepare(node: Node, paths: Sequence[str], telling: Telling, seconds: int, change: Any) -> None:
+def _prepare(
+    node: Node, paths: Sequence[str], telling: Telling, seconds: int, what: Mapping[str, Any]
+) -> None:
     kept = {path: files.read(node.root, path) for path in paths}
     lines = [_keep(node, number, path, found) for number, (path, found) in enumerate(kept.items())]
     _write(node, f"{CONFIRM}/{_SCRIPT}", _script(node, lines, telling), "0700")
@@ -100,7 +105,7 @@ def _prepare(node: Node, paths: Sequence[str], telling: Telling, seconds: int, c
         )
     # Last: until then nothing has changed, and what a killed run leaves undoes nothing.
     told = {
-        "change": change,
+        **what,
         "seconds": seconds,
         "process": os.getpid(),
         "born": _born(os.getpid()),
@@ -135,7 +140,8 @@ def settle(node: Node) -> None:
 
 
 def undone(node: Node) -> Optional[Mapping[str, Any]]:
-    """What was undone: its "change", "seconds" and "restored" (SHA-256 by path); None where nothing was."""
+    """What was undone: its "change", "record" (null for a setting), "seconds" and "restored" (SHA-256 by path); None
+    where nothing was."""
     found = _known(node, _UNDONE)
     return _known(node, _UNDOING) if found is None else found
 
@@ -175,7 +181,10 @@ def _keep(node: Node, number: int, path: str, found: Optional[files.Snapshot]) -
     beside = shlex.quote(node.at(path) + ".railwright-undo")
     kept = shlex.quote(node.at(copy))
     # On a full disk a rename may still go where a copy does not.
-    return f"{{ cp -p {kept} {beside} && mv -f {beside} {target}; }} || {{ rm -f {beside}; mv -f {kept} {target}; }}"
+    return (
+        f"mkdir -p {shlex.quote(os.path.dirname(node.at(path)))}; "
+        f"{{ cp -p {kept} {beside} && mv -f {beside} {target}; }} || {{ rm -f {beside}; mv -f {kept} {target}; }}"
+    )
 
 
 def _script(node: Node, lines: Sequence[str], telling: Telling) -> str:
@@ -280,3 +289,5 @@ def _clear(node: Node) -> None:
             os.unlink(node.at(f"{CONFIRM}/{name}"))
     with suppress(OSError):
         os.rmdir(node.at(CONFIRM))
+        # After everything was put back nothing else is in it.
+        os.rmdir(node.at(FOLDER))

@@ -238,8 +238,10 @@ class _Run:
 
     def _is_due(self) -> bool:
         """Whether there is anything to write, be it in the record only."""
-        return self.world.reload or any(
-            step.releasing or step.goal.cells or step.goal.dropped for step in self.steps
+        return (
+            self.world.reload
+            or self.record.known_again
+            or any(step.releasing or step.goal.cells or step.goal.dropped for step in self.steps)
         )
 
     # Writing

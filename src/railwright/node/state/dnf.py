@@ -15,6 +15,7 @@ from .program import last_words, tools_of
 LOCKS = (*locks.RPM, *locks.DNF)
 # The version lock holds others off, not us.
 _OURS = ("--disableplugin=versionlock",)
+_ASK = ("--assumeno", "--cacheonly")
 
 
 def installed(node: Node) -> dict[str, rpm.Installed]:
@@ -41,11 +42,7 @@ def simulate(node: Node, target: Mapping[str, Optional[str]], recommends: bool) 
     before = installed(node)
     found: dict[str, Change] = {}
     for words in _transactions(target, recommends):
-        said = tools_of(node)(["dnf", *_OURS, "--assumeno", "--cacheonly", *words])
-        text = f"{said.out}\n{said.err}"
-        # Exit status 1 is dnf's "Operation aborted.", which --assumeno says for us.
-        if said.code != 0 and "Operation aborted" not in text:
-            raise _refused("dnf cannot do it", said, False)
+        said = _must(node, [*_OURS, *_ASK, *words], "dnf cannot do it", False)
         for change in rpm.read_transaction(said.out, before):
             found.setdefault(change.name, change)
     return tuple(found.values())
@@ -53,9 +50,7 @@ def simulate(node: Node, target: Mapping[str, Optional[str]], recommends: bool) 
 
 def upgrade(node: Node) -> tuple[Change, ...]:
     """What a full upgrade would do: the proof that a hold holds. Raises Refused."""
-    said = tools_of(node)(["dnf", "--assumeno", "--cacheonly", "upgrade"])
-    if said.code != 0 and "Operation aborted" not in f"{said.out}{said.err}":
-        raise _refused("a simulated upgrade fails", said, True)
+    said = _must(node, [*_ASK, "upgrade"], "a simulated upgrade fails", True)
     return rpm.read_transaction(said.out, installed(node))
 
 
@@ -63,13 +58,9 @@ def carry_out(node: Node, target: Mapping[str, Optional[str]], recommends: bool)
     """The transaction; a second one takes away what the first did not replace."""
     transactions = _transactions(target, recommends)
     for words in transactions[:1]:
-        fetched = tools_of(node)(["dnf", *_OURS, "-y", "--downloadonly", *words])
-        if fetched.code != 0:
-            raise _refused("dnf cannot fetch it", fetched, False)
+        _must(node, [*_OURS, "-y", "--downloadonly", *words], "dnf cannot fetch it", False)
     for words in transactions:
-        said = tools_of(node)(["dnf", *_OURS, "-y", *words])
-        if said.code != 0:
-            raise _refused("dnf failed", said, True)
+        _must(node, [*_OURS, "-y", *words], "dnf failed", True)
 
 
 def hold(node: Node, names: Sequence[str], on: bool) -> None:
@@ -95,9 +86,8 @@ def hold(node: Node, names: Sequence[str], on: bool) -> None:
 def refresh(node: Node, source: str) -> None:
     """Reads the index of the repository in this file again. Raises Refused."""
     name = source.rsplit("/", 1)[1].removesuffix(".repo")
-    said = tools_of(node)(["dnf", "-y", "--disablerepo=*", f"--enablerepo={name}", "--refresh", "makecache"])
-    if said.code != 0:
-        raise _refused(f"the index of {source} cannot be refreshed", said, False)
+    words = ["-y", "--disablerepo=*", f"--enablerepo={name}", "--refresh", "makecache"]
+    _must(node, words, f"the index of {source} cannot be refreshed", False)
 
 
 def _transactions(target: Mapping[str, Optional[str]], recommends: bool) -> list[list[str]]:
@@ -124,6 +114,15 @@ def _locked(node: Node) -> dict[str, str]:
             return rpm.read_locks(file.read(1024 * 1024))
     except OSError:
         return {}
+
+
+def _must(node: Node, words: Sequence[str], what: str, changed: bool) -> Said:
+    said = tools_of(node)(["dnf", *words])
+    # Exit status 1 is dnf's "Operation aborted." too, which --assumeno says for us.
+    asked = set(_ASK) <= set(words) and "Operation aborted" in f"{said.out}\n{said.err}"
+    if said.code != 0 and not asked:
+        raise _refused(what, said, changed)
+    return said
 
 
 def _refused(what: str, said: Said, changed: bool) -> Refused:

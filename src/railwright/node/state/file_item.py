@@ -166,9 +166,10 @@ class FileItem(Item):
         found = files.read(node.root, self.path)
         known = kept.cells.get("")
         if found is not None and known is not None and confirm.put_back(node, self.path, found.sha256):
-            known.written.append(
-                snapshot_value(found)
-            )  # an earlier content of ours, as the record had it then
+            # An earlier content of ours, as the record had it then: without its time, which the record keeps of a
+            # prior value alone.
+            back = {key: value for key, value in snapshot_value(found).items() if key != "mtime_ns"}
+            known.written += [] if back in known.written else [back]
         return Reading({"": None if found is None else snapshot_value(found)}, detail=(found, node.root))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:

@@ -14,6 +14,7 @@ from .fields import Fields, expected
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .kernel_items import inside, read_value, write_value
 from .outcome import Refused
+from .switch_function import must_be_no_switch
 
 # mlx5: data event queues are mlx5_comp<N> (mlx5_sf_comp<N> on sub-functions) and mlx5_combined<N> where there is one
 # vector only; all else of mlx5 is control (mlx5_async, mlx5_ctrl, mlx5_pages, mlx5_cmd, ...):
@@ -71,6 +72,7 @@ class IrqAffinityItem(Item):
         folder = node.at(f"/sys/bus/pci/devices/{self.device}")
         if not os.path.isdir(folder):
             return Reading({}, detail=None)
+        must_be_no_switch(node, self.device)
         vectors = _vectors(node, f"{folder}/msi_irqs")
         wanted = self._wanted(vectors)
         named = {*wanted, *kept.cells}

@@ -29,12 +29,14 @@ STAGE_STOP, STAGE_RELEASE, STAGE_WRITE, STAGE_UNITS = range(4)
 @dataclass(frozen=True)
 class Node:
     """Where things are written: a folder that holds a node's files, its systemctl and its other programs (None: it has
-    none). link_seconds: how long a run waits for links, all of them together; None waits for each its own time."""
+    none). link_seconds: how long a run waits for links, all of them together; None waits for each its own time. alone:
+    nobody waits for the answer, as at a boot, so nobody comes back to confirm anything."""
 
     root: str = "/"
     systemctl: Optional[Runner] = None
     tools: Optional[Tools] = None
     link_seconds: Optional[float] = None
+    alone: bool = False
 
     def at(self, path: str) -> str:
         return path if self.root == "/" else self.root + path

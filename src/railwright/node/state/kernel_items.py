@@ -12,6 +12,7 @@ from ..model import InputError
 from .fields import Fields, absolute, expected, only_cell, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
+from .switch_function import must_be_of_no_switch
 
 _PLACES = ("/sys", "/proc/irq")
 _SYSCTLS = "/proc/sys"
@@ -177,6 +178,7 @@ class SysfsItem(_KernelValue):
         return [("sysfs", os.path.realpath(node.at(self._path)))]
 
     def path(self, node: Node) -> str:
+        must_be_of_no_switch(node, self._path)
         return inside(node, self._path, _PLACES)
 
     def settled(self, text: str) -> str:

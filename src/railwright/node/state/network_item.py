@@ -18,7 +18,9 @@ from .fields import Fields, absolute, expected, sequence
 from .item import STAGE_STOP, STAGE_UNITS, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .kernel_items import read_value
 from .outcome import Failure, Outcome, Refused
-from .rail_port import RailPort, Told, ask, ports_of
+from .program import tools_of
+from .rail_port import MAIN, NOWHERE, RailPort, Told, ask, ports_of
+from .record import Record
 
 _GUARD, _CONFIGURATION, _RAILS = "guard", "configuration", "rails"
 _NONE, _ARMED = "none", "armed"
@@ -52,8 +54,8 @@ class NetworkItem(Item):
         self.files = _files(fields)
         self.ports = ports_of(fields)
         self._before: tuple[str, ...] = ()
-        # At a boot nobody comes back to confirm anything.
         self.guarded = self.seconds > 0
+        self._releasing = False
 
     @property
     def id(self) -> str:
@@ -72,6 +74,7 @@ class NetworkItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         self._before = tuple(path for path in kept.entry.get("files", ()) if path not in self.files)
+        self.guarded = self.seconds > 0 and not node.alone
         known = kept.cells.get(_CONFIGURATION)
         changing = self._changing(world)
         owed = bool(changing) or (known is not None and known.pending)
@@ -98,20 +101,22 @@ class NetworkItem(Item):
         return goal
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
-        """The back-end reads the files that were put back, and what it leaves of ours goes."""
-        return Goal({_CONFIGURATION: _RELEASED} if _CONFIGURATION in kept.cells else {})
+        """The back-end reads the files that were put back, and what it leaves of ours goes; that has a way back too."""
+        self._releasing = True
+        if _CONFIGURATION not in kept.cells:
+            return Goal({})
+        return Goal({**({_GUARD: _ARMED} if self.guarded else {}), _CONFIGURATION: _RELEASED})
 
     def stages(self, goal: Mapping[str, Value], releasing: bool) -> Mapping[int, Mapping[str, Value]]:
         guard = {cell: value for cell, value in goal.items() if cell == _GUARD}
         return {STAGE_STOP: guard, STAGE_UNITS: {cell: goal[cell] for cell in goal if cell not in guard}}
 
     def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
-        if node.tools is None:
-            raise Refused(
-                "this root is no running node, so its network cannot be told", "run this on the node itself"
-            )
+        tools_of(node)
         if goal.get(_CONFIGURATION) == _CURRENT:
             self._must_have_own_tables(node, reading)
+        if not (self._releasing and self.guarded):
+            self._must_leave_the_way_in(node)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         if _GUARD in goal:
@@ -183,9 +188,11 @@ class NetworkItem(Item):
         if (rail.source, str(rail.table), rail.priority) not in told.rules:
             lacks.append(f"the rule from {rail.source} to table {rail.table}")
         lacks += [
-            f"the route to {to} in table {rail.table}"
-            for to in rail.ways
-            if (str(rail.table), netdev, to) not in told.routes
+            f"the {route[2]} route in table {rail.table}"
+            if route[2] == NOWHERE
+            else f"the route to {route[2]} in table {rail.table}"
+            for route in rail.routes(netdev)
+            if route not in told.routes
         ]
         if not lacks:
             return _IN_FORCE
@@ -235,13 +242,24 @@ class NetworkItem(Item):
     def _must_have_own_tables(self, node: Node, reading: Reading) -> None:
         """Raises Refused where a rail's table holds other routes: who speaks by them would leave by the rail."""
         _, lost, _ = reading.detail
-        own = {port.netdev_of(node, rail.device) for rail in (*self.ports, *lost)}
+        own = {"", *(port.netdev_of(node, rail.device) for rail in (*self.ports, *lost))}
         tables = {str(rail.table) for rail in self.ports}
         for table, netdev, to in sorted(ask(node).routes):
             if table in tables and netdev not in own:
                 raise Refused(
                     f"table {table} holds the route to {to} by {netdev}, which is no rail",
                     "give policy.rails.table numbers that nobody else uses: ip route show table all",
+                )
+
+    def _must_leave_the_way_in(self, node: Node) -> None:
+        """Raises Refused where a rail's device holds the node's own default route: whoever runs this came by it."""
+        netdevs = {port.netdev_of(node, rail.device): rail for rail in self.ports}
+        for table, netdev, to in sorted(ask(node).routes):
+            if (table, to) == (MAIN, "default") and netdev in netdevs:
+                raise Refused(
+                    f"{netdev} (rail {netdevs[netdev].rail}) holds the node's default route: its addresses are left as "
+                    "they are",
+                    "take its address out of policy.rails.addresses, or lead the default route by another device first",
                 )
 
     # -- the way back --
@@ -258,23 +276,23 @@ class NetworkItem(Item):
                 commands += _away(rail, port.must_have_netdev(node, rail.device), ())
         # What is put back comes after what goes: the two may share a route.
         telling = backends.undoing(self.backend, profiles, commands)
-        confirm.arm(node, paths, telling, self.seconds, self.change)
+        # What is put back is forgotten when the run ends, and known again when that is undone.
+        record = Record.read(node).excerpt(self.id) if self._releasing else None
+        confirm.arm(node, paths, telling, self.seconds, self.change, record)
 
 
 def held_back(
-    node: Node, slices: Mapping[str, list[Item]], at_boot: bool
+    node: Node, slices: Mapping[str, list[Item]]
 ) -> tuple[dict[str, list[Item]], tuple[Failure, ...]]:
     """The slices without one whose very change was undone since nobody came back after it, and the failure.
 
-    at_boot: nobody waits for the node to answer, so nothing is armed, and after an undoing nothing is set either.
+    Where nobody waits for the answer, nothing is set after an undoing.
     """
-    for item in (item for items in slices.values() for item in items if isinstance(item, NetworkItem)):
-        item.guarded = item.guarded and not at_boot
     kept: dict[str, list[Item]] = {}
     failures = []
     for name, items in slices.items():
         again = next(
-            (item for item in items if isinstance(item, NetworkItem) and _was_undone(node, item, at_boot)),
+            (item for item in items if isinstance(item, NetworkItem) and _was_undone(node, item)),
             None,
         )
         if again is None:
@@ -305,10 +323,12 @@ def settled(node: Node, slices: Mapping[str, list[Item]], outcome: Outcome) -> N
         confirm.forget(node)
 
 
-def _was_undone(node: Node, item: NetworkItem, at_boot: bool) -> bool:
+def _was_undone(node: Node, item: NetworkItem) -> bool:
     known = confirm.undone(node)
+    if known is None or known.get("record") is not None:
+        return False  # what was undone was taking this network away
     # A card that is late makes another change of it, and at a boot there is nobody to come back.
-    return known is not None and (at_boot or known.get("change") == item.change)
+    return node.alone or known.get("change") == item.change
 
 
 def _why_undone(node: Node) -> str:
@@ -327,16 +347,27 @@ def _known(kept: Kept) -> tuple[RailPort, ...]:
 def _away(rail: RailPort, netdev: str, keep: Sequence[RailPort]) -> list[list[str]]:
     """What takes a rail's address, rule and routes away, as far as none of `keep` has them."""
     table = str(rail.table)
-    kept = {(other.device, other.table, to) for other in keep for to in other.ways}
-    return [
-        ["ip", "-4", "address", "del", str(rail.interface), "dev", netdev],
-        ["ip", "-4", "rule", "del", "priority", str(rail.priority), "from", rail.source, "table", table],
-        *(
-            ["ip", "-4", "route", "del", to, "dev", netdev, "table", table]
-            for to in rail.ways
-            if (rail.device, rail.table, to) not in kept
-        ),
-    ]
+    kept = [other for other in keep if other.device == rail.device]
+    commands = []
+    if rail.interface not in [other.interface for other in kept]:
+        commands.append(["ip", "-4", "address", "del", str(rail.interface), "dev", netdev])
+    rule = (rail.source, rail.table, rail.priority)
+    if rule not in [(other.source, other.table, other.priority) for other in keep]:
+        commands.append(
+            ["ip", "-4", "rule", "del", "priority", str(rail.priority), "from", rail.source, "table", table]
+        )
+    # A route to nowhere has no device: whichever rail has its table keeps it.
+    stay = {
+        route
+        for other in keep
+        for route in other.routes(netdev)
+        if other.device == rail.device or not route[1]
+    }
+    for to, route in zip(rail.ways, rail.routes(netdev)):
+        if route not in stay:
+            by = ["dev", netdev] if route[1] else []
+            commands.append(["ip", "-4", "route", "del", *to.split(), *by, "table", table])
+    return commands
 
 
 def _take_away(node: Node, ports: Sequence[RailPort], keep: Sequence[RailPort]) -> None:

@@ -12,8 +12,9 @@ from .command import Said
 from .fields import Fields, expected, mapping
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
-from .port import device_of, must_be_no_switch
+from .port import device_of
 from .program import tools_of
+from .switch_function import must_be_no_switch
 
 _RESET = "mstfwreset"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from ..model import InputError
@@ -48,7 +48,6 @@ class _Detail:
     left: tuple[str, ...] = ()
     locked: str = ""
     stays: tuple[str, ...] = ()
-    new: list[Change] = field(default_factory=list)
 
 
 class PackagesItem(Item):
@@ -153,12 +152,12 @@ class PackagesItem(Item):
             why = f"its source {missing} is not there yet, so what else it brings is told after that"
             return Goal(goal.cells, (*goal.notes, why), goal.dropped)
         changes = self._simulated(detail.node, target)
-        detail.new = [change for change in changes if change.name not in target]
+        new = [change for change in changes if change.name not in target]
         more: dict[str, Value] = {}
-        for change in detail.new:
+        for change in new:
             detail.cells[_VERSION + change.name] = change.old
             more[_VERSION + change.name] = change.new
-        told = (f"with them: {_few([change.words for change in detail.new])}",) if detail.new else ()
+        told = (f"with them: {_few([change.words for change in new])}",) if new else ()
         return Goal({**goal.cells, **more}, (*goal.notes, *told), goal.dropped)
 
     def _simulated(self, node: Node, target: Mapping[str, Optional[str]]) -> tuple[Change, ...]:
@@ -352,11 +351,7 @@ def wait_for_locks(node: Node, paths: Sequence[str], seconds: float) -> str:
 
 def _held_lock(node: Node, paths: Sequence[str]) -> Optional[tuple[str, int]]:
     for path in paths:
-        number = (
-            locks.named_process(node.at(path), node.at("/proc"))
-            if path.endswith(".pid")
-            else locks.holder(node.at(path))
-        )
+        number = locks.holder_of(path, node.at(path), node.at("/proc"))
         if number is not None:
             return path, number
     return None

@@ -16,7 +16,8 @@ from .fields import Fields, expected, only_cell
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .kernel_items import inside, read_value
 from .outcome import Refused
-from .port import device_of, folder, must_be_no_switch
+from .port import device_of, folder
+from .switch_function import must_be_no_switch
 
 _LOCKDOWN = "/sys/kernel/security/lockdown"
 _HEX = re.compile(r"[0-9a-f]{1,8}", re.ASCII)

@@ -17,12 +17,11 @@ from .fields import Fields
 from .item import Node
 from .kernel_items import read_value
 from .outcome import Refused
+from .program import tools_of
+from .switch_function import must_be_no_switch
 
 # A representor stands beside the port that it belongs to (Documentation/networking/devlink/devlink-port.rst).
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+", re.ASCII)
-_INFINIBAND = "0x0207"
-_SWITCH_MANAGEMENT = b"SW_MNG"
-_VPD_BYTES = 32 * 1024
 # A link that was toggled trains within seconds; one with a long optic or a stubborn peer takes longer.
 LINK_SECONDS = 60.0
 # The kernel hears of a link's end from the card, which is after the write that ended it.
@@ -70,20 +69,6 @@ def rdma_of(node: Node, device: str) -> Optional[str]:
             f"{device} has several RDMA devices: {', '.join(names)}", "leave this port to its owner"
         )
     return names[0] if names else None
-
-
-def must_be_no_switch(node: Node, device: str) -> None:
-    """Raises Refused for a function through which NVSwitches are managed: it looks like an InfiniBand NIC, and its
-    vital product data says what it is (DGX B200: SW_MNG)."""
-    try:
-        if not (read_value(f"{folder(node, device)}/class") or "").startswith(_INFINIBAND):
-            return
-        with open(f"{folder(node, device)}/vpd", "rb") as file:
-            data = file.read(_VPD_BYTES)
-    except OSError:  # a function without vital product data
-        return
-    if _SWITCH_MANAGEMENT in data:
-        raise Refused(f"{device} manages NVSwitches: nothing of it is ever written", "leave it out")
 
 
 def has_carrier(node: Node, netdev: str) -> bool:
@@ -134,11 +119,7 @@ def must_be_free(node: Node, device: str, what: str) -> None:
 
 def ask(node: Node, *argv: str) -> Said:
     """What a program of the node says. Raises Refused where the node has none to be asked."""
-    if node.tools is None:
-        raise Refused(
-            f"{argv[0]} cannot be run on a folder that stands for a node", "run it on the node itself"
-        )
-    return node.tools(argv)
+    return tools_of(node)(argv)
 
 
 def _users(said: Said, rdma: str) -> list[str]:

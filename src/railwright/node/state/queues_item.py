@@ -16,6 +16,7 @@ from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .kernel_items import inside, must_take_writes, read_value, write_value
 from .outcome import Refused
 from .pause_item import Link
+from .program import tools_of
 
 _QUEUE = re.compile(r"[rt]x-([0-9]{1,5})", re.ASCII)
 _MASK = re.compile(r"[0-9a-f]{1,8}(?:,[0-9a-f]{8})*", re.ASCII)
@@ -285,10 +286,7 @@ class QueueCpusItem(Item):
 
 def _read(node: Node, netdev: str, group: ethtool.Group) -> dict[str, int]:
     """Raises Refused where the driver does not expose it and OSError."""
-    if node.tools is None:
-        raise Refused(
-            "this root is no running node, so no driver can be asked", "run this on the node itself"
-        )
+    tools_of(node)
     try:
         found = ethtool.read(netdev, group)
     except OSError as error:

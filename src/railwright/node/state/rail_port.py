@@ -20,6 +20,11 @@ _ASKED = (
     ("ip", "-N", "-j", "-4", "rule"),
     ("ip", "-N", "-j", "-4", "route", "show", "table", "all"),
 )
+# A route that leads nowhere, as `ip` prints its type with and without -N (include/uapi/linux/rtnetlink.h).
+_UNREACHABLE = ("7", "unreachable")
+NOWHERE = "unreachable default"
+# `ip` names no table for a route of this one.
+MAIN = "254"
 _LABEL = re.compile(r"rail[0-9]{1,3}(?:p[2-9])?", re.ASCII)
 
 
@@ -41,17 +46,24 @@ class RailPort:
 
     @property
     def ways(self) -> tuple[str, ...]:
-        """Where its table's routes lead, as `ip` writes it."""
-        return (str(self.interface.network), *(["default"] if self.gateway is not None else []))
+        """Where its table's routes lead, as `ip` takes it: to its network, and from there to its gateway or nowhere."""
+        return (str(self.interface.network), NOWHERE if self.gateway is None else "default")
+
+    def routes(self, netdev: str) -> tuple[tuple[str, str, str], ...]:
+        """These as `Told` has them."""
+        return tuple((str(self.table), "" if to == NOWHERE else netdev, to) for to in self.ways)
 
     @property
     def given(self) -> tuple[object, ...]:
-        return (self.device, self.interface, self.table, self.priority)
+        return (self.device, self.interface, self.table, self.priority, self.gateway)
 
 
 @dataclass(frozen=True)
 class Told:
-    """What `ip` says: addresses by netdev, rules as (from, table, priority), routes as (table, netdev, to)."""
+    """What `ip` says: addresses by netdev, rules as (from, table, priority), routes as (table, netdev, to).
+
+    A route that leads nowhere has no netdev ("").
+    """
 
     addresses: Mapping[str, frozenset[str]]
     rules: frozenset[tuple[str, str, int]]
@@ -72,12 +84,19 @@ def ask(node: Node) -> Told:
             frozenset(
                 (str(rule.get("src")), str(rule.get("table")), int(rule.get("priority", 0))) for rule in rules
             ),
-            frozenset((str(way.get("table")), str(way.get("dev")), str(way.get("dst"))) for way in ways),
+            frozenset(map(_route, ways)),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise Refused(
             "what ip answers has not the form that iproute2 gives it", "run ip -N -j -4 address on the node"
         ) from None
+
+
+def _route(way: Mapping[str, Any]) -> tuple[str, str, str]:
+    table, to = str(way.get("table", MAIN)), str(way.get("dst"))
+    if str(way.get("type")) in _UNREACHABLE:
+        return table, "", f"unreachable {to}"
+    return table, str(way.get("dev")), to
 
 
 def _answer(node: Node, argv: Sequence[str]) -> list[dict[str, Any]]:

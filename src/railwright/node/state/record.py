@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..model import InputError
-from . import files
+from . import confirm, files
 from .fields import Fields, absolute, expected, mapping, sequence
 from .item import Kept, KeptCell, Node, Value
 from .outcome import Refused, StateError
@@ -32,18 +32,21 @@ SCHEMA = "railwright.state/1"
 
 @dataclass
 class Record:
-    """The record in memory; the names are those of the file."""
+    """The record in memory; the names are those of the file. known_again: it holds what the file has forgotten."""
 
     slices: dict[str, dict[str, Kept]] = field(default_factory=dict)
     origins: dict[str, Value] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)
     reload: bool = False
+    known_again: bool = False
 
     @classmethod
     def read(cls, node: Node) -> Record:
-        """The node's record, empty when it has none. Raises StateError when it is not one of ours."""
+        """The node's record, empty when it has none; with what a run put back and forgot, where that was undone since
+        nobody came back. Raises StateError when it is not one of ours."""
         found = files.read_ours(node.root, RECORD)
-        if found is None:
+        back = (confirm.undone(node) or {}).get("record")
+        if found is None and back is None:
             return cls()
         folder = os.stat(node.at(FOLDER))
         if folder.st_uid != os.geteuid() or folder.st_mode & 0o022:
@@ -54,11 +57,29 @@ class Record:
                 "look at state.json in it, then give the folder back to root with mode 0755",
             )
         try:
-            return _decode(json.loads(found.data))
+            record = cls() if found is None else _decode(json.loads(found.data))
+            if back is not None:
+                record._know_again(_decode(back))
+            return record
         except InputError as error:
             raise StateError(error.where, error.why, error.remedy) from None
         except (RecursionError, ValueError) as error:
             raise StateError(RECORD, f"this is not JSON: {error}", "put its last good copy back") from None
+
+    def excerpt(self, item_id: str) -> Any:
+        """The slices that hold this item, as JSON that `read` takes back."""
+        slices = {name: items for name, items in self.slices.items() if item_id in items}
+        return _encode(Record(slices, self.origins, self.made))
+
+    def _know_again(self, other: Record) -> None:
+        for name, items in other.slices.items():
+            if name not in self.slices:
+                self.slices[name] = items
+                self.known_again = True
+                for known in (cell for kept in items.values() for cell in kept.cells.values()):
+                    known.pending = False  # all of it stands there again
+        self.origins = {**other.origins, **self.origins}
+        self.made += [path for path in other.made if path not in self.made]
 
     def kept(self, name: str, item_id: str) -> Kept:
         """What is known of an item of a slice, an empty thing when nothing is."""

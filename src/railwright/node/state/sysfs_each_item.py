@@ -13,6 +13,7 @@ from .fields import Fields, absolute, expected, under
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .kernel_items import chosen, must_take_writes, one_line, read_value, write_value
 from .outcome import Refused
+from .switch_function import must_be_of_no_switch
 
 _PLACE = "/sys"
 
@@ -49,6 +50,7 @@ class SysfsEachItem(Item):
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         cells: dict[str, Value] = {}
         for path in dict.fromkeys([*self._paths(node), *kept.cells]):
+            must_be_of_no_switch(node, path)
             text = read_value(node.at(path))
             if text is not None:
                 cells[path] = chosen(text)

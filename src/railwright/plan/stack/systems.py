@@ -12,8 +12,9 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 class System:
     """One release. id, version: as os-release has them (of EL the major number alone). manager: "apt" or "dnf".
 
-    python: of its own /usr/bin/python3. headers: the package of a kernel's headers, {kernel} is `uname -r`. rendered:
-    no test of ours runs it; what is written for it is only looked at as text. known: where and when it was read.
+    python: of its own /usr/bin/python3. headers: the package of a kernel's headers, {kernel} is `uname -r`. metas:
+    packages that bring the next kernel, with {architecture} ("amd64") and {version}. rendered: no test of ours runs it;
+    what is written for it is only looked at as text. known: where and when it was read.
     """
 
     id: str
@@ -26,27 +27,45 @@ class System:
     rendered: bool
     known: str
 
+    def meta_packages(self, architecture: str) -> tuple[str, ...]:
+        """The packages that bring the next kernel. architecture: in the package system's word."""
+        return tuple(name.format(architecture=architecture, version=self.version) for name in self.metas)
 
+    def headers_of(self, kernel: str) -> str:
+        """The package of this kernel's headers."""
+        plain = kernel[: -len(_64K)] if kernel.endswith(_64K) else kernel
+        named = self.headers.format(kernel=plain)
+        return named if plain == kernel else named.replace("kernel-", "kernel-64k-", 1)
+
+
+# What brings Ubuntu's next kernel by itself: plain, for newer hardware (HWE), and NVIDIA's, on arm64 with pages of
+# 64 KiB too (packages.ubuntu.com, jammy and noble, 2026-11).
+_UBUNTU = (
+    "linux-generic", "linux-image-generic", "linux-headers-generic",
+    "linux-generic-hwe-{version}", "linux-image-generic-hwe-{version}", "linux-headers-generic-hwe-{version}",
+    "linux-nvidia", "linux-image-nvidia", "linux-headers-nvidia",
+    "linux-nvidia-hwe-{version}", "linux-image-nvidia-hwe-{version}", "linux-headers-nvidia-hwe-{version}",
+    "linux-nvidia-64k", "linux-image-nvidia-64k", "linux-headers-nvidia-64k",
+)  # fmt: skip
+_DEBIAN = ("linux-image-{architecture}", "linux-headers-{architecture}")
+# EL's kernel with pages of 64 KiB, of aarch64 alone (RHEL 9, "The 64k page size kernel").
+_64K = "+64k"
 SYSTEMS: tuple[System, ...] = (
     System(
         "ubuntu", "22.04", "Ubuntu 22.04", "apt", "3.10", "linux-headers-{kernel}",
-        ("linux-generic", "linux-image-generic", "linux-headers-generic"),
-        True, "packages.ubuntu.com, jammy, 2026-11",
+        _UBUNTU, True, "packages.ubuntu.com, jammy, 2026-11",
     ),
     System(
         "ubuntu", "24.04", "Ubuntu 24.04", "apt", "3.12", "linux-headers-{kernel}",
-        ("linux-generic", "linux-image-generic", "linux-headers-generic"),
-        True, "packages.ubuntu.com, noble, 2026-11",
+        _UBUNTU, True, "packages.ubuntu.com, noble, 2026-11",
     ),
     System(
         "debian", "12", "Debian 12", "apt", "3.11", "linux-headers-{kernel}",
-        ("linux-image-amd64", "linux-headers-amd64"),
-        False, "packages.debian.org, bookworm, and a node of it, 2026-11",
+        _DEBIAN, False, "packages.debian.org, bookworm, and a node of it, 2026-11",
     ),
     System(
         "debian", "13", "Debian 13", "apt", "3.13", "linux-headers-{kernel}",
-        ("linux-image-amd64", "linux-headers-amd64"),
-        False, "packages.debian.org, trixie, and a node of it, 2026-11",
+        _DEBIAN, False, "packages.debian.org, trixie, and a node of it, 2026-11",
     ),
     System(
         "rhel", "9", "RHEL 9", "dnf", "3.9", "kernel-devel-{kernel}", ("kernel", "kernel-core", "kernel-devel"),
