@@ -18,7 +18,7 @@ from railwright import __version__
 from railwright.node.model import InputError
 from railwright.report.visible import visible
 
-from . import audit, collect, fabric, fleet, inventory, machine, page, place, planning, site
+from . import audit, collect, fabric, fleet, image, inventory, machine, page, place, planning, site
 
 GOOD, FINDINGS, BAD_INPUT, REFUSED = 0, 1, 2, 3
 
@@ -85,6 +85,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"railwright {__version__}")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    for room in (planning, machine, audit, collect, page, site, fabric, fleet, place, inventory):
+    for room in (planning, machine, audit, collect, page, site, fabric, fleet, place, inventory, image):
         room.add_verbs(verbs)
     return parser

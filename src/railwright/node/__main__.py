@@ -17,7 +17,9 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
@@ -27,6 +29,7 @@ from ..plan.boot_unit import POLICY_FILE
 from ..plan.gid import range_of
 from ..plan.nccl import version_of
 from . import boot as booting
+from . import boot_note
 from .check import check, is_open
 from .discover import discover
 from .gids import read_gids
@@ -154,7 +157,42 @@ def _check(chosen: argparse.Namespace) -> int:
 
 
 def _boot(chosen: argparse.Namespace) -> int:
-    return booting.boot(chosen.root, _say, archive=archive())
+    root: Path = chosen.root
+    note = boot_note.Note(time.time(), __version__, image=boot_note.read_page(root, boot_note.IMAGE))
+    kept = _keep(root, note)
+    status = booting.boot(root, _say, archive=archive(), note=note)
+    note.end(status, time.time(), time.process_time())
+    kept = _keep(root, note) and kept
+    if status != booting.GOOD and root == Path("/"):
+        _to_console(boot_note.headline(note.to_json()))
+    # A state that nobody can read would be one of an earlier boot.
+    return status if kept or status != booting.GOOD else booting.FINDINGS
+
+
+def _keep(root: Path, note: boot_note.Note) -> bool:
+    """Writes what the boot has come to; what cannot be written is said, and is no reason not to tune."""
+    if note.phase == "begun" and note.image is not None:
+        # Which machine was tuned last is known from there, and must outlive this boot's end, whatever that is.
+        before = boot_note.read_page(root, boot_note.KEPT) or {}
+        note.tuned = before.get("tuned") or {}
+    try:
+        boot_note.save(root, note.to_json())
+    except InputError as error:
+        _say(f"failed: {error}")
+        return False
+    return True
+
+
+def _to_console(line: str) -> None:
+    """A sentence for whoever stands before the machine, or looks at it through its BMC."""
+    if "JOURNAL_STREAM" not in os.environ:
+        return
+    with suppress(OSError):
+        console = os.open("/dev/console", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            os.write(console, f"\r\n{line}\r\n".encode())
+        finally:
+            os.close(console)
 
 
 def _say(line: str) -> None:
@@ -166,6 +204,9 @@ def _say(line: str) -> None:
 
 def _show(chosen: argparse.Namespace) -> int:
     policy, facts, plan = _planned(chosen)
+    last = boot_note.read_page(chosen.root, boot_note.RUN)
+    last = last if last is not None else boot_note.read_page(chosen.root, boot_note.KEPT)
+    acceptance = boot_note.read_page(chosen.root, boot_note.ACCEPTANCE)
     program = archive()
     digest = None if program is None else hashlib.sha256(program.read_bytes()).hexdigest()
     if chosen.json:
@@ -176,11 +217,15 @@ def _show(chosen: argparse.Namespace) -> int:
             "status": plan.status,
             "gpus": to_json(plan.gpus),
             "nics": to_json(plan.nics),
+            "boot": last,
+            "acceptance": acceptance,
         }
         print(json.dumps(shown, indent=2))
         return booting.GOOD
     print(f"railwright {__version__}" + (f", sha256 {digest}" if digest else ""))
     print(f"{facts.host.name or 'this node'}, {plan.status}, workload {policy.workload}")
+    for line in boot_note.told(last, acceptance, facts, plan):
+        print(line)
     rows = [("slot", "GPU", "PCI", "rail", "NICs", "CPUs")]
     rows += [
         (

@@ -17,14 +17,16 @@ from typing import Any, Callable, Optional
 
 from ..plan import plan as make_plan
 from ..plan.boot_unit import BOOT_UNIT, POLICY_FILE, ZIPAPP
-from ..plan.slices import NCCL_CONF
-from . import state
-from .check import check, is_open
+from ..plan.kernel import NAME as KERNEL
+from ..plan.slices import INSTALL_SLICES, NCCL_CONF, SLICES
+from . import boot_note, state
+from .check import check, checks, is_open
 from .check.rails import GID
 from .check.rails import answers as rail_answers
 from .discover import discover
 from .model import Facts, Finding, InputError, Plan, Policy, to_json
 from .state.irq_item import is_control
+from .state.place import RECORD
 
 GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
@@ -33,6 +35,10 @@ _EARLY = frozenset({"expect.gpus", "expect.rails", "gpus.none"})
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Files that say which devices there are. A link that is still training must not write itself out of them.
 _OF_DEVICES = ("nccl_conf", "gpu_order")
+# What depends on the machine and lies in files or registers. Firmware stays: no boot writes it.
+_OF_A_MACHINE = tuple(name for name in SLICES if name not in (*INSTALL_SLICES, OWN_SLICE, "nic_firmware"))
+# Of the slice `kernel`: what a boot can set. (A profile of tuned's is a file too, and comes with its unit, at the bake.)
+_POWER_KINDS = frozenset({"file", "sysfs", "sysfs_each"})
 _POLICY_BYTES = 4 * 1024 * 1024
 # With the wait for devices both must fit into the unit's TimeoutStartSec of 120 s.
 _LOCK_SECONDS = 30.0
@@ -51,11 +57,19 @@ class Waiting:
     sleep: Callable[[float], None] = time.sleep
 
 
-def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optional[Waiting] = None) -> int:
+def boot(
+    root: Path,
+    say: Say,
+    *,
+    archive: Optional[Path] = None,
+    waiting: Optional[Waiting] = None,
+    note: Optional[boot_note.Note] = None,
+) -> int:
     """Plans the node below `root` ("/" is this one) and brings it to the plan. Says each step in a line.
 
     Waits a while for devices and links that are not up yet. Where a rail stays down, the files that name devices are
-    left as they are. archive: the zipapp that runs this, whose digest the policy states. Returns 0 when the node is as
+    left as they are. archive: the zipapp that runs this, whose digest the policy states. note: is told what is seen and
+    done; with one, what an image's node was tuned for on another machine is put back. Returns 0 when the node is as
     planned, 1 when something of it could not be set or differs or an error of the plan is open, 2 when policy or node
     cannot be read, 3 when the plan or the write is refused.
     """
@@ -65,10 +79,15 @@ def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optio
     except InputError as error:
         say(f"unreadable: {error}")
         return UNREADABLE
+    note = note if note is not None else boot_note.Note(0.0)
+    note.saw(facts, plan)
     say(f"read {_count(len(facts.gpus), 'GPU')} and {_count(len(facts.nics), 'NIC port')}")
+    other = _other_machine(root, note, say)
     if plan.status == "refused":
         for refusal in plan.refusals:
             say(f"refused: {_told(refusal)}")
+        if other:
+            _put_back(root, note, say)
         return REFUSED
     for line in plan.summary:
         say(f"planned: {line}")
@@ -78,8 +97,9 @@ def boot(root: Path, say: Say, *, archive: Optional[Path] = None, waiting: Optio
         slices = {name: part for name, part in plan.slices.items() if name not in _OF_DEVICES}
         plan = replace(plan, slices=slices)
     try:
-        failures = _apply(root, plan, say)
-        found = [*faults, *_remaining(root, policy, plan, archive)]
+        failures = _apply(root, _slices(root, policy, plan, note, other), say, note)
+        found = [*faults, *_remaining(root, policy, plan, archive, note)]
+        note.findings = tuple(found)
     except state.Held as error:
         say(f"refused: {error}")
         return REFUSED
@@ -237,16 +257,87 @@ def written_rails(root: Path) -> set[str]:
     return {entry.partition(":")[0] for value in lists for entry in value.lstrip("=^").split(",")}
 
 
-def _apply(root: Path, plan: Plan, say: Say) -> int:
+def _slices(
+    root: Path, policy: Policy, plan: Plan, note: boot_note.Note, other: bool
+) -> dict[str, list[Any]]:
+    """What this boot writes. On a node that was made from an image nobody else has named its rails, or could say at the
+    bake how its processors save power: it does that too, the names for the next boot; and on another machine than the
+    last, what this plan has no use for is empty, and goes back."""
+    slices = runtime_slices(plan)
+    if note.image is None:
+        return slices
+    named = plan.slices.get("rail_names")
+    if named is not None:
+        slices = {"rail_names": to_json(named.entries), **slices}
+    slices = {**_power(root, plan), **slices}
+    if not other:
+        return slices
+    managed = [name for name in _OF_A_MACHINE if policy.manage.get(name, True) and name not in plan.slices]
+    return {**{name: [] for name in managed}, **slices}
+
+
+def _power(root: Path, plan: Optional[Plan]) -> dict[str, list[Any]]:
+    """The slice `kernel` as far as it needs neither packages nor a reboot, for a node of an image: the bake saw no
+    processor of it. Empty where somebody has installed the whole slice since, who then keeps it. plan: None for
+    nothing of it."""
+    record = boot_note.read_page(root, RECORD) or {}
+    kept = (record.get("slices") or {}).get(KERNEL) or {}
+    if any(item.partition(":")[0] not in _POWER_KINDS for item in kept):
+        return {}
+    part = None if plan is None else plan.slices.get(KERNEL)
+    entries = [] if part is None else to_json(part.entries)
+    power = [entry for entry in entries if entry["kind"] in _POWER_KINDS]
+    return {KERNEL: power} if power or kept else {}
+
+
+def _other_machine(root: Path, note: boot_note.Note, say: Say) -> bool:
+    """Whether this root file system was tuned for another machine, or for one that has lost or got a part since."""
+    if note.image is None:
+        return False
+    kept = boot_note.read_page(root, boot_note.KEPT)
+    if kept is None:
+        return False
+    note.tuned = kept.get("tuned") or {}
+    if not boot_note.is_other(note.tuned, note.shape):
+        return False
+    say(f"this is not the machine that was tuned last: {boot_note.spoken(note.shape)}")
+    say(f"it was tuned for: {boot_note.spoken(kept['tuned'])}")
+    note.words.append("another machine than at the last boot")
+    return True
+
+
+def _put_back(root: Path, note: boot_note.Note, say: Say) -> None:
+    """A machine that cannot be planned must not run with what another one was tuned for."""
+    try:
+        outcome = state.apply(
+            {**{name: [] for name in _OF_A_MACHINE}, **_power(root, None)},
+            root=str(root),
+            owner="boot",
+            unit=BOOT_UNIT,
+            wait=_LOCK_SECONDS,
+        )
+    except (InputError, state.StateError) as error:
+        say(f"failed: {error}")
+        note.failures += 1
+        return
+    note.wrote(outcome)
+    gone = sum(item.changed for items in outcome.slices.values() for item in items)
+    say(f"put back, for this machine is another one: {_count(gone, 'item')}")
+    for failure in outcome.failures:
+        say(f"failed: {failure.where}: {failure.why}")
+
+
+def _apply(root: Path, slices: dict[str, list[Any]], say: Say, note: boot_note.Note) -> int:
     """Writes the slices; how many items could not be set. Raises InputError, StateError and Held."""
     outcome = state.apply(
-        runtime_slices(plan),
+        slices,
         root=str(root),
         owner="boot",
         unit=BOOT_UNIT,
         wait=_LOCK_SECONDS,
         link_seconds=_LINK_SECONDS,
     )
+    note.wrote(outcome)
     for name, items in outcome.slices.items():
         changed = [item for item in items if item.changed]
         say(f"{name}: {len(changed)} of {len(items)} items set" if changed else f"{name}: as planned already")
@@ -262,7 +353,9 @@ def _apply(root: Path, plan: Plan, say: Say) -> int:
     return len(outcome.failures)
 
 
-def _remaining(root: Path, policy: Policy, plan: Plan, archive: Optional[Path]) -> Iterator[Finding]:
+def _remaining(
+    root: Path, policy: Policy, plan: Plan, archive: Optional[Path], note: boot_note.Note
+) -> Iterator[Finding]:
     facts = discover(
         root,
         watch=plan.files(),
@@ -271,6 +364,7 @@ def _remaining(root: Path, policy: Policy, plan: Plan, archive: Optional[Path]) 
         packages=plan.packages(),
         ports=True,
     )
+    note.checks = checks(plan, facts, policy.accept)
     own = wrong_archive(policy, archive)
     if own is not None:
         yield own

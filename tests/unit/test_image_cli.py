@@ -1,0 +1,71 @@
+"""`railwright image`: the recipe of a file, the example of the documentation, and the audit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railwright.cli import main
+from railwright.cli.image import read_recipe
+from railwright.node.model import InputError
+from tests.unit.test_image_seal import USED, tree
+
+DOCS = Path(__file__).parents[2] / "docs/image.md"
+RECIPE = "name: h100\nepoch: 1790000000\ndebian: {mirror: 'http://archive.example/debian'}\n"
+
+
+def test_the_recipe_of_the_documentation_can_be_read(tmp_path: Path) -> None:
+    (example,) = [
+        block
+        for block in re.findall(r"```yaml\n(.*?)```", DOCS.read_text("utf-8"), re.DOTALL)
+        if block.startswith("name: ")
+    ]
+    (tmp_path / "recipe.yml").write_text(example, "utf-8")
+    (tmp_path / "policy.yml").write_text("node_policy: {expect: {gpus: 8, rails: 8}}\n", "utf-8")
+    recipe, policy = read_recipe(tmp_path / "recipe.yml", None)
+    assert (recipe.name, recipe.disk_gib, recipe.sbom) == ("h100-train", 8, ("spdx", "cyclonedx"))
+    assert policy.expect.gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("name: [", "is not YAML"),
+        ("- name\n", "is no recipe"),
+        (RECIPE, "policy: missing"),
+        (RECIPE + "policy: {workload: golf}\n", "unknown workload 'golf'"),
+        (RECIPE + "policy: {}\nfiles: nowhere\n", "is no folder"),
+    ],
+)
+def test_a_recipe_that_cannot_be_read_says_where_it_is_wrong(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "recipe.yml").write_text(text, "utf-8")
+    with pytest.raises(InputError, match=re.escape(why)) as caught:
+        read_recipe(tmp_path / "recipe.yml", None)
+    assert "recipe.yml" in str(caught.value)
+
+
+def audit(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str]:
+    code = main(["image", "audit", *map(str, arguments)])
+    return code, capsys.readouterr().out
+
+
+def test_an_audit_lists_what_a_used_tree_holds_and_nothing_of_a_clean_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, said = audit(capsys, tree(tmp_path / "used", USED), "--forbid", "hunter2")
+    assert code == 1
+    assert "etc/ssh/ssh_host_ed25519_key: keys by which a host proves who it is" in said
+    assert "root/.bash_history: a forbidden text" in said
+    clean = tree(tmp_path / "clean", {"etc/machine-id": "", "etc/motd": "hello\n"})
+    assert audit(capsys, clean) == (0, "nothing of one machine is in it\n")
+
+
+def test_an_audit_of_a_disk_searches_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk = tmp_path / "disk.raw"
+    disk.write_bytes(bytes(4096) + b"planted-secret-4711" + bytes(4096))
+    assert audit(capsys, disk, "--forbid", "planted-secret-4711")[0] == 1
+    assert audit(capsys, disk, "--forbid", "another-secret")[0] == 0
+    assert main(["image", "audit", str(tmp_path / "nowhere")]) == 2
