@@ -22,7 +22,8 @@ ON_MAIN := PATH="$$PWD/.venv/bin:$$PATH"
 ON_SECOND := PATH="$$PWD/.venv-3.11/bin:$$PATH"
 
 .PHONY: help setup demo test static unit test-long fuzz molecule second docs constraints clean begin system-packages \
-    lab-setup lab-test lab-demo lab-long lab-rails lab-driver lab-dkms lab-stack lab-lossless
+    lab-setup lab-test lab-demo lab-long lab-rails lab-driver lab-dkms lab-stack lab-lossless lab-runtime lab-nccl lab-containers \
+    lab-image
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]*:.*## /{printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -69,8 +70,21 @@ lab-driver: lab-setup ## Install, upgrade and roll back a driver on a lab node w
 lab-dkms: lab-setup ## Build NVIDIA's modules from Debian's archive, and ask the gate (as root, half an hour)
 	@$(ON_MAIN) $(STEP) "Build NVIDIA's modules" $(MAIN) -m pytest -s tests/lab/long_dkms.py
 
-lab-lossless: lab-setup ## Lossless rails in the virtual machine: a second run, another layout, a driver again, a reboot (as root)
-	@$(ON_MAIN) $(STEP) "Run the lossless rails' long tests" $(MAIN) -m pytest -s tests/lab/long_lossless.py
+lab-image: lab-setup ## Bake the rental image twice, boot it on three chassis, cut the power of first boots (as root, an hour)
+	@$(ON_MAIN) $(STEP) "Run the image's long tests" $(MAIN) -m pytest -s tests/lab/long_image.py tests/lab/long_image_recorded.py
+
+lab-lossless: lab-setup ## Lossless rails: in the virtual machine over a driver again and a reboot, and by mlnx_qos on a lab node (as root)
+	@$(ON_MAIN) $(STEP) "Run the lossless rails' long tests" \
+	    $(MAIN) -m pytest -s tests/lab/long_lossless.py tests/lab/long_mlnx_qos.py
+
+lab-nccl: lab-setup ## NCCL's road with a real nvcc (from NVIDIA's wheels): built once, brought to two nodes, held, opened (as root)
+	@$(ON_MAIN) $(STEP) "Build, bring and install with a real nvcc" $(MAIN) -m pytest -s tests/lab/long_nccl.py
+
+lab-containers: lab-setup ## Docker and podman from Debian on lab nodes: pinned, merged, run, killed at ten points (as root)
+	@$(ON_MAIN) $(STEP) "Run the containers' story" $(MAIN) -m pytest -s tests/lab/long_containers.py tests/lab/long_container_nodes.py
+
+lab-runtime: lab-setup ## Build the runtime with the real torch on a lab node without a way out, killed at ten moments (as root)
+	@$(ON_MAIN) $(STEP) "Run the runtime's story" $(MAIN) -m pytest -s -x tests/lab/long_runtime.py
 
 lab-stack: lab-setup ## Real apt at every kill point, real dnf, GRUB in the virtual machine (as root; packages from Debian)
 	@RAILWRIGHT_LONG=1 $(ON_MAIN) $(STEP) "Run the long tests of packages and boot" \
@@ -91,10 +105,16 @@ unit: ## Run pytest on the main row and ask for the coverage of what decides and
 	@$(STEP) -q "Add up what the tests ran" $(MAIN) -m coverage combine
 	@$(STEP) "Ask what of railwright.node and railwright.plan no test ran" $(MAIN) -m coverage report
 
-test-long: ## Run the sweeps of the writer whole: crashes, failing calls; `make unit` runs an eighth, by the commit
+test-long: ## Run the writer's sweeps whole (`make unit` runs an eighth, by the commit) and NVIDIA's real builds (as root)
 	@mkdir -p build/test
 	@RAILWRIGHT_LONG=1 $(ON_MAIN) $(STEP) "Run the long sweeps whole" \
-	    $(MAIN) -m pytest -s tests/unit/test_state_crash.py tests/unit/test_state_faults.py
+	    $(MAIN) -m pytest -s tests/unit/test_state_crash.py tests/unit/test_state_faults.py \
+	        tests/unit/test_state_environment_crash.py
+	@if test "$$(id -u)" -eq 0 && command -v apt-get >/dev/null; then \
+	    $(MAKE) --no-print-directory lab-dkms; \
+	else \
+	    sh tools/not_run.sh "the builds of NVIDIA's modules, which need root on Debian"; \
+	fi
 
 fuzz: ## Damage every kind of capture 20,000 times; `make unit` does so 2,000 times
 	@RAILWRIGHT_FUZZ=20000 $(ON_MAIN) $(STEP) "Damage every kind of capture 20,000 times" \

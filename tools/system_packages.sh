@@ -22,6 +22,7 @@ done <<'TABLE'
 lspci|pciutils|what lspci reads of a machine
 lstopo-no-graphics lstopo|hwloc-nox|what hwloc says of a machine
 strace|strace|what a run writes
+dpkg-shlibdeps|build-essential|how NCCL and its packages are made
 chromium chromium-browser google-chrome google-chrome-stable|chromium|how the report page shows in a browser
 TABLE
 

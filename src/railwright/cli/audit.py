@@ -9,11 +9,11 @@ from typing import Any
 from rich.console import Console
 
 from railwright.node.discover.tree import Tree
-from railwright.node.libraries import LIBRARIES, PLACES, Audit, audit
-from railwright.node.model import InputError, to_json
+from railwright.node.libraries import LIBRARIES, PLACES, Audit, audit, meant
+from railwright.node.model import InputError, Plan, to_json
 
 from . import view
-from .files import dump_json
+from .files import dump_json, read_json
 
 
 def add_verbs(verbs: Any) -> None:
@@ -38,6 +38,12 @@ def add_verbs(verbs: Any) -> None:
         metavar="LIBRARY=VERSION",
         help="what is meant, as libnccl=2.28; for several libraries again",
     )
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE",
+        help="what is meant is what this plan installs; --expect goes over it",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run_audit)
 
@@ -47,7 +53,11 @@ def run_audit(arguments: argparse.Namespace, out: Console) -> int:
     if not arguments.root.is_dir():
         raise InputError(str(arguments.root), "is no directory", "expected the root of a machine's files")
     places = [place.strip("/") for place in arguments.places] or PLACES
-    found = audit(Tree(arguments.root), expect=[_expected(text) for text in arguments.expect], places=places)
+    expect = dict(
+        () if arguments.plan is None else meant(Plan.read(read_json(arguments.plan), str(arguments.plan)))
+    )
+    expect.update(_expected(text) for text in arguments.expect)
+    found = audit(Tree(arguments.root), expect=list(expect.items()), places=places)
     if arguments.json:
         out.file.write(dump_json(to_json(found)))
     else:

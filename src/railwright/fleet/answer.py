@@ -22,6 +22,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.plugins.connection import ConnectionBase
 
+from railwright.node.builder import Built
+from railwright.node.libraries import Audit
 from railwright.node.model import DriverUse, Facts, InputError, Probe, from_json, to_json
 from railwright.node.state.outcome import Failure, ItemOutcome
 from railwright.report.visible import shorten, visible
@@ -99,6 +101,27 @@ def driver(answer: Json) -> Json:
         "changed": False,
         "ansible_facts": {"driver": to_json(from_json(DriverUse, _fact(answer, "driver"), "driver"))},
     }
+
+
+def built(answer: Json) -> Json:
+    """The result of a node_build task. Raises InputError."""
+    read = from_json(Built, _fact(answer, "built"), "built")
+    return {"changed": bool(read.made), "ansible_facts": {"built": to_json(read)}}
+
+
+def libraries(answer: Json) -> Json:
+    """The result of a node_libraries task. Raises InputError."""
+    read = from_json(Audit, _fact(answer, "libraries"), "libraries")
+    return {"changed": False, "ansible_facts": {"libraries": to_json(read)}}
+
+
+def archive(answer: Json) -> Json:
+    """The result of a node_archive task. Raises InputError."""
+    found = _fact(answer, "archive")
+    there = found.get("whole") if isinstance(found, dict) else None
+    if not isinstance(there, bool):
+        raise InputError("archive.whole", "missing", "expected true or false")
+    return {"changed": bool(answer.get("changed")), "ansible_facts": {"archive": {"whole": there}}}
 
 
 def state(answer: Json) -> Json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from railwright import border
@@ -9,6 +10,7 @@ from railwright.node.check import gate, reboot
 from railwright.node.model import Facts, Plan, from_json
 from railwright.node.model.platform_facts import DriverUse
 from railwright.plan.slices import INSTALL_SLICES
+from railwright.plan.stack import pairs
 
 from . import upgrade
 
@@ -44,7 +46,8 @@ def reboot_refusal(facts: Json, plan: Json, connection: str = "", driver: Json |
 
     driver: who uses the driver (node_driver), where that was asked.
     """
-    reasons = list(reboot.refusals(Facts.read(facts), Plan.read(plan)))
+    now, planned = Facts.read(facts), Plan.read(plan)
+    reasons = [*reboot.refusals(now, planned), *_known_pairs(now, planned)]
     busy = from_json(DriverUse, driver, "driver").busy if driver else None
     if busy:
         reasons.insert(0, f"its GPUs are in use: {busy}")
@@ -53,6 +56,19 @@ def reboot_refusal(facts: Json, plan: Json, connection: str = "", driver: Json |
             0, "it is the machine that this playbook runs on: reboot it by hand, then run this again"
         )
     return "\n".join(map(border.line, reasons))
+
+
+def _known_pairs(facts: Facts, plan: Plan) -> Iterator[str]:
+    """What is known of kernels that lack the planned driver's module: a pair that works may not be on this node."""
+    version, software = gate.planned_version(plan), facts.software
+    if version is None or software is None:
+        return
+    for kernel in software.kernels:
+        row = pairs.bad_pair(version, kernel.release)
+        if row is not None and not gate.has_module(facts, kernel.release, version):
+            yield (
+                f"driver {version} on kernel {kernel.release} is known not to build: {row.why}; what works: {row.works}"
+            )
 
 
 def reboot_words(changes: Json) -> str:

@@ -8,13 +8,17 @@ lies in mounts.d and environ.d to every container.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from .entries import HEADER
 
 CDI_KIND = "railwright/node"
 # The oldest version that knows env and mounts; readers refuse versions newer than they are.
 _CDI_VERSION = "0.3.0"
 _CDI_FOLDER = "/etc/cdi"
 _ENROOT_FOLDER = "/etc/enroot"
+# Node Feature Discovery's local source reads it from the host (customization guide, "Feature files", 2026-08).
+LABELS = "/etc/kubernetes/node-feature-discovery/features.d/railwright"
 
 
 def cdi(device: str, variables: Sequence[str] = (), mounted: Sequence[str] = ()) -> tuple[str, str]:
@@ -44,3 +48,15 @@ def enroot_mounts(device: str, mounted: Sequence[str]) -> tuple[str, str]:
 def enroot_variables(device: str, variables: Sequence[str]) -> tuple[str, str]:
     """Path and text of enroot's environment."""
     return f"{_ENROOT_FOLDER}/environ.d/60-railwright-{device}.env", "\n".join(variables) + "\n"
+
+
+def enroot_settings(name: str, settings: Mapping[str, str]) -> tuple[str, str]:
+    """Path and text of settings over those of enroot.conf, which stays its package's (since enroot 3.4)."""
+    lines = "".join(f"{key} {value}\n" for key, value in sorted(settings.items()))
+    return f"{_ENROOT_FOLDER}/enroot.conf.d/60-railwright-{name}.conf", HEADER + lines
+
+
+def labels(planned: Mapping[str, str], more: Mapping[str, str]) -> str:
+    """The text of a feature file: name=value, which becomes a label feature.node.kubernetes.io/name."""
+    lines = "".join(f"{key}={value}\n" for key, value in sorted({**planned, **more}.items()))
+    return HEADER + lines

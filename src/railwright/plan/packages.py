@@ -10,6 +10,9 @@ from ..node.model import Facts, Finding, Policy, Slice
 from ..node.model.software_policy import PinPolicy, SourcePolicy
 from .entries import CONF_HEADER, HEADER, Entry, file
 
+# Where packages of this project's own builds lie on a node, in a folder named by the digest of their manifest.
+ARCHIVES = "/var/lib/railwright/archives"
+BUILT = "built-nccl"
 # apt.conf knows // as a comment, and # only at the beginning of a line in newer versions.
 
 
@@ -20,27 +23,25 @@ def system_of(facts: Facts) -> Optional[str]:
 
 def sources_slice(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Finding]]:
     """Archives with their keys and preferences, and their index; it stands before every slice with packages."""
-    software = policy.software
-    if not software.sources and not software.pins:
+    software, sources = policy.software, sources_of(policy)
+    if not sources and not software.pins:
         return None, []
     system = system_of(facts)
     if system is None:
         return None, [unknown_system("package_sources")]
     entries: list[Entry] = []
-    for source in software.sources:
+    for source in sources:
         entries += _apt_source(source) if system == "dpkg" else _rpm_source(source)
     if software.pins and system == "dpkg":
         entries.insert(0, file("/etc/apt/preferences.d/railwright", _preferences(software.pins)))
-    if software.sources:
+    if sources:
         entries.append(
             {
                 "kind": "package_index",
                 "name": "package_sources",
                 "system": system,
                 "sources": list(source_paths(facts, policy)),
-                "inputs": [
-                    _key_path(source, system) for source in software.sources if source.key is not None
-                ],
+                "inputs": [_key_path(source, system) for source in sources if source.key is not None],
                 "wait": software.wait,
             }
         )
@@ -53,7 +54,21 @@ def sources_slice(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[F
 def source_paths(facts: Facts, policy: Policy) -> tuple[str, ...]:
     """The files of the policy's archives: without them no index knows their versions."""
     system = system_of(facts)
-    return tuple(_source_path(source, system or "dpkg") for source in policy.software.sources)
+    return tuple(_source_path(source, system or "dpkg") for source in sources_of(policy))
+
+
+def sources_of(policy: Policy) -> tuple[SourcePolicy, ...]:
+    """The policy's archives, and the folder of what this project has built for the fleet itself."""
+    own = built(policy)
+    return (*policy.software.sources, *(() if own is None else (own,)))
+
+
+def built(policy: Policy) -> Optional[SourcePolicy]:
+    """The folder with the packages of this project's own build, as an archive; None where it has built none."""
+    asked = policy.nccl_library
+    if asked is None or asked.built is None:
+        return None
+    return SourcePolicy(BUILT, f"file:{ARCHIVES}/{asked.built.sha256}", "./", trusted=True)
 
 
 def packages_entry(

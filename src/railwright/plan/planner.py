@@ -181,7 +181,7 @@ def _planned(
     digest = sha256(policy)
     names = rail_names.named(facts, policy, nics)
     addressed = rail_network.networked(facts, policy, nics, names.names)
-    qos = lossless.survey(facts, policy, nics)
+    qos = lossless.survey(facts, policy, nics, roles.lost)
     decided = Decided(
         gpus,
         ports,
@@ -195,6 +195,7 @@ def _planned(
         names,
         addressed,
         qos.slice,
+        links_of_gpus.domains or (),
     )
     slices, said = slices_of(facts, policy, decided)
     findings = [*findings, *cores.findings, *untold, *said, *_without_bootstrap(facts, values)]

@@ -6,19 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ..node.model import Facts, Finding, InputError, PlannedGpu, Policy, Setting, Slice
+from ..node.model import Facts, Finding, InputError, NvlinkDomain, PlannedGpu, Policy, Setting, Slice
 from . import (
     boot_unit,
+    container_runtime,
     containers,
+    cuda,
+    dl_runtime,
     fabric_manager,
     irqbalance,
+    limits,
     nccl,
+    nccl_library,
     nccl_topology,
     nic_firmware,
     nvidia_driver,
     packages,
     pcie,
     queues,
+    rdma_stack,
     sysctls,
 )
 from . import kernel as kernel_slice
@@ -33,7 +39,18 @@ NCCL_CONF = "/etc/nccl.conf"
 IMEX_NODES = "/etc/nvidia-imex/nodes_config.cfg"
 
 # Written by the plays that install only: retuning and the boot leave them alone.
-INSTALL_SLICES = ("package_sources", "kernel", "nvidia_driver", "fabric_manager")
+INSTALL_SLICES = (
+    "package_sources",
+    "kernel",
+    "nvidia_driver",
+    "fabric_manager",
+    "rdma_stack",
+    "cuda",
+    "nccl",
+    "container_runtime",
+    "dl_runtime",
+    "limits",
+)
 SLICES = (
     *INSTALL_SLICES,
     "rail_names",
@@ -78,6 +95,7 @@ class Decided:
     names: Named = field(default_factory=Named)
     rails: Network = field(default_factory=Network)
     lossless: Optional[Slice] = None
+    domains: Sequence[NvlinkDomain] = ()
 
 
 def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str, Slice], list[Finding]]:
@@ -92,11 +110,28 @@ def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str,
     driver, said_of_driver = nvidia_driver.slice_of(facts, policy)
     fabric, said_of_fabric = fabric_manager.slice_of(facts, policy)
     findings += [*said_of_sources, *said_of_kernel, *said_of_driver, *said_of_fabric]
+    toolkits, said_of_cuda = cuda.slice_of(facts, policy)
+    library, said_of_library = nccl_library.slice_of(facts, policy)
+    findings += [*said_of_cuda, *said_of_library]
+    stack, said_of_stack = rdma_stack.slice_of(facts, policy)
+    runtime, said_of_runtime = container_runtime.slice_of(facts, policy, len(rails) or None)
+    limited, said_of_limits = limits.slice_of(facts, policy)
+    learning, said_of_learning = dl_runtime.slice_of(
+        facts, policy, decided.gpus, decided.domains, decided.values
+    )
+    findings += said_of_learning
+    findings += [*said_of_stack, *said_of_runtime, *said_of_limits]
     made = {
         "package_sources": sources,
         "kernel": pcie.with_boot_arguments(its_kernel, facts, policy, gpus, rails),
         "nvidia_driver": driver,
         "fabric_manager": fabric,
+        "rdma_stack": stack,
+        "cuda": toolkits,
+        "nccl": library,
+        "container_runtime": runtime,
+        "dl_runtime": learning,
+        "limits": limited,
         "rail_names": decided.names.slice,
         "gpu_order": _gpu_order(decided.gpus, policy),
         "nccl_conf": _nccl_conf(decided, policy),

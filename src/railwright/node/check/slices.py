@@ -11,7 +11,7 @@ from ..discover.host import sysctl_path
 from ..model import Facts, FileFact, Finding, InputError, Irq, Plan, Unit, format_cpulist, parse_cpulist
 from ..state.irq_item import is_control
 from ..state.kernel_items import chosen
-from . import devices, lossless, rail_items, software
+from . import containers, cuda, devices, lossless, rail_items, runtimes, software
 from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
@@ -43,7 +43,15 @@ def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:
 
 
 # Kinds that are looked up in the facts by themselves.
-_BY_FACTS = {**devices.KINDS, **lossless.KINDS, **rail_items.KINDS, **software.KINDS}
+_BY_FACTS = {
+    **containers.KINDS,
+    **cuda.KINDS,
+    **devices.KINDS,
+    **lossless.KINDS,
+    **rail_items.KINDS,
+    **runtimes.KINDS,
+    **software.KINDS,
+}
 
 
 def _of_facts(

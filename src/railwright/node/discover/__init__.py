@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Optional, Union
+from typing import Optional, TypeVar, Union
 
 from ..model import Facts, FileFact, InputError, Nic, Queues, Software, Witness
 from ..model.facts import SCHEMA
+from .containers import read_containers
 from .cpus import read_cpuinfo, read_cpus, read_numa, read_online
+from .cuda import read_cuda
 from .hardware_tools import run_hardware_tools
 from .host import INTERFACE_SYSCTLS, SYSCTLS
 from .host import read_host as _read_host
 from .irq import read_irqs
+from .limits import read_limits
 from .managers import read_managers
 from .net import read_nics
 from .network import read_network
@@ -32,7 +35,9 @@ from .platform import read_platform
 from .power import read_power
 from .qos import read_qos
 from .questions import questions
+from .rdma_stack import read_rdma_stack
 from .routes import read_routes
+from .runtimes import read_runtimes
 from .software import read_software
 from .tools import read_units, run_port_tools, run_tools
 from .tree import Tree, processes
@@ -46,6 +51,7 @@ LLDPAD = "lldpad.service"
 # A watched file is one that the project writes: the largest is the boot zipapp, below 1 MiB.
 _WATCHED_BYTES = 64 * 1024 * 1024
 _KERNEL = ("sys/", "proc/")
+_Part = TypeVar("_Part")
 
 
 def discover(
@@ -98,7 +104,11 @@ def discover(
             f"{tree.where('sys/bus/pci/devices')} is not there: this witness shows no PCI device",
         )
     software, said = _software(tree, packages)
-    notes = (*notes, *said)
+    stack, said_of_stack = _of("RDMA stack", lambda: read_rdma_stack(tree))
+    containers, said_of_containers = _of("containers", lambda: read_containers(tree, running))
+    limits, said_of_limits = _of("limits", lambda: read_limits(tree, running))
+    runtimes, said_of_runtimes = _of("runtimes", lambda: read_runtimes(tree))
+    notes = (*notes, *said, *said_of_stack, *said_of_containers, *said_of_limits, *said_of_runtimes)
     return Facts(
         schema=SCHEMA,
         witnesses=(Witness("sysfs", str(tree.root)),),
@@ -124,6 +134,11 @@ def discover(
         platform=read_platform(tree, nics),
         software=software,
         power=read_power(tree),
+        rdma_stack=stack,
+        containers=containers,
+        limits=limits,
+        cuda=read_cuda(tree),
+        runtimes=runtimes,
     )
 
 
@@ -133,6 +148,14 @@ def _software(tree: Tree, asked: Sequence[str]) -> tuple[Optional[Software], tup
         return read_software(tree, asked), ()
     except InputError as error:
         return None, (f"the node's software is not known: {error}",)
+
+
+def _of(what: str, read: Callable[[], _Part]) -> tuple[Optional[_Part], tuple[str, ...]]:
+    """A part that only an installation asks for: where its files cannot be read it is unknown, and that is said."""
+    try:
+        return read(), ()
+    except InputError as error:
+        return None, (f"the node's {what}: not known: {error}",)
 
 
 def _watched(tree: Tree, path: str) -> FileFact:

@@ -11,6 +11,7 @@ from typing import Optional
 
 from ..model.software import Dkms, Kernel, Package, PackageLock, Software
 from ..packages import cmdline, dpkg, locks, rpm
+from .apt_history import HISTORY, HISTORY_BYTES, last_move
 from .pcie import read_lockdown
 from .tools import run_tool
 from .tree import Tree
@@ -19,11 +20,17 @@ from .tree import Tree
 _RELEVANT = re.compile(
     r"(?:linux-(?:image|headers|modules|generic|cloud|nvidia|hwe|virtual|restricted)|kernel(?:-|$)|nvidia|libnvidia|xserver-xorg"
     r"-video-nvidia|cuda|libcuda|libnccl|libcudnn|libcublas|nvlsm|libnvsdm|datacenter-gpu|dcgm|doca|mlnx|mft(?:-|$)|mstflint"
-    r"|kernel-mft|rdma-core|libibverbs|ibverbs|gdrcopy|libgdrapi|dkms(?:$|-)|gcc-\d|unattended-upgrades|needrestart|tuned"
+    r"|kernel-mft|rdma|librdmacm|libibverbs|ibverbs|libib(?:umad|mad|netdisc)|infiniband-diags|ofed-scripts|iser|srp-dkms"
+    r"|gdrcopy|libgdrapi|dkms(?:$|-)|gcc-\d|unattended-upgrades|needrestart|tuned|podman|crun$|runc$|moby-engine$"
     r"|enroot|pyxis|slurm|nvidia-container|libnvidia-container|docker|containerd|openmpi|libnvpl|initramfs-tools$|dracut$)"
 )
 _MODULES = re.compile(
     r"(?:^|/)((?:nvidia(?:[-_]\w+)*|nouveau|nova[-_]\w+|mlx5_core|mlx5_ib|ib_umad|ib_core|gdrdrv|nv_peer_mem)\.ko(?:\.\w+)?)$"
+)
+# Debian gives each of its drivers' modules a name of its own, and its modprobe.d leads from the plain one to it:
+# nvidia-current-open-uvm.ko is nvidia-uvm (bookworm and trixie, 2026-11).
+_DEBIANS = re.compile(
+    r"^nvidia_(?:current|tesla(?:_\d+)?|legacy_\w+?)(?:_open)?(?=_(?:uvm|drm|modeset|peermem)$|$)"
 )
 _STATUS_BYTES = 64 * 1024 * 1024
 _MODULES_BYTES = 16 * 1024 * 1024
@@ -60,7 +67,7 @@ def read_software(tree: Tree, asked: Sequence[str] = ()) -> Software:
         lockdown=read_lockdown(tree),
         boot_free=_free("/boot") if tree.live else None,
         var_free=_free("/var") if tree.live else None,
-        vendor="dgx" if tree.exists("etc/dgx-release") else None,
+        moved=last_move(tree.text(HISTORY, HISTORY_BYTES) or "") if tree.exists(HISTORY) else None,
     )
 
 
@@ -75,14 +82,12 @@ def _packages(
 ) -> tuple[tuple[Package, ...], Optional[str], tuple[str, ...]]:
     if system == "dpkg":
         text = tree.text("var/lib/dpkg/status", _STATUS_BYTES) or ""
-        native = dpkg.native_architecture(text)
         places = [
             f"var/lib/dpkg/updates/{name}" for name in tree.names("var/lib/dpkg/updates") if name.isdigit()
         ]
         noted = [tree.text(place, _STATUS_BYTES) or "" for place in places]
-        known = dpkg.read_status(text, native, tree.where("var/lib/dpkg/status"))
-        known = dpkg.with_updates(known, noted, native)
-        interrupted = (*dpkg.half_way(known), *(["dpkg's own record"] if places else []))
+        known, native = dpkg.read_record(text, noted, tree.where("var/lib/dpkg/status"))
+        interrupted = dpkg.interrupted(known, noted)
         whole = [
             Package(name, one.version or "", one.status, one.held)
             for name, one in sorted(known.items())
@@ -106,14 +111,10 @@ def _packages(
 
 def _locks(tree: Tree) -> tuple[PackageLock, ...]:
     held = []
-    for path in (*locks.DPKG, *locks.RPM):
+    for path in (*locks.DPKG, *locks.RPM, *locks.DNF):
         number = None
         with suppress(OSError):  # of a user who may not open it, nobody can tell
-            number = locks.holder(path)
-        if number is not None:
-            held.append(PackageLock(path, locks.process_words(number)))
-    for path in locks.DNF:
-        number = locks.named_process(path)
+            number = locks.holder_of(path, path)
         if number is not None:
             held.append(PackageLock(path, locks.process_words(number)))
     return tuple(held)
@@ -148,14 +149,12 @@ def _kernel(tree: Tree, release: str, boot: set[str]) -> Kernel:
         initramfs=f"initrd.img-{release}" in boot or f"initramfs-{release}.img" in boot,
         modules=modules,
         compiler=_compiler(tree, release, build),
-        driver=_driver(release) if tree.live and "nvidia" in modules else None,
+        driver=_driver(f"/{folder}/{modules['nvidia']}") if tree.live and "nvidia" in modules else None,
     )
 
 
-def _driver(release: str) -> Optional[str]:
-    told = run_tool(
-        "modinfo", ("modinfo", "-k", release, "-F", "version", "nvidia"), _MODINFO_SECONDS, _WORD_BYTES
-    )
+def _driver(path: str) -> Optional[str]:
+    told = run_tool("modinfo", ("modinfo", "-F", "version", path), _MODINFO_SECONDS, _WORD_BYTES)
     words = told.output.split()
     return words[0] if told.code == 0 and words and _DRIVER.fullmatch(words[0]) else None
 
@@ -174,7 +173,7 @@ def _module_files(text: str) -> dict[str, str]:
         path = line.partition(":")[0]
         match = _MODULES.search(path)
         if match is not None:
-            name = match[1].partition(".")[0].replace("-", "_")
+            name = _DEBIANS.sub("nvidia", match[1].partition(".")[0].replace("-", "_"))
             # What DKMS or a vendor laid below updates/ comes before the kernel's own (depmod.d(5), search).
             if name not in found or path.startswith(("updates/", "extra/")):
                 found[name] = path
@@ -275,10 +274,9 @@ def _boot_lines(tree: Tree, loader: Optional[str]) -> list[str]:
         return cmdline.grub_lines(tree.text(cmdline.GRUB_MENU.lstrip("/"), _MODULES_BYTES) or "")
     if loader != cmdline.BLS:
         return []
-    folder = cmdline.BLS_FOLDER.lstrip("/")
-    more = cmdline.grubenv(tree.text(cmdline.GRUB_ENV.lstrip("/")) or "")
-    texts = [tree.text(f"{folder}/{name}") for name in tree.names(folder) if name.endswith(".conf")]
-    return [cmdline.bls_options(text, more) for text in texts if text]
+    return cmdline.bls_lines(
+        tree.names(cmdline.BLS_FOLDER.lstrip("/")), lambda path: tree.text(path.lstrip("/"))
+    )
 
 
 def _next_of_entries(tree: Tree) -> Optional[str]:

@@ -1,7 +1,11 @@
 """The nouns: Facts (as is), Policy (to be), Plan (derived), Finding (difference). Each is a JSON value."""
 
 from .codec import InputError, from_json, to_json
+from .container_facts import CdiFile, ContainerdConfig, Containers, DockerConfig
+from .container_policy import ContainerRuntimePolicy
 from .cpulist import format_cpulist, parse_cpulist
+from .cuda_facts import Cuda, Toolkit
+from .cuda_policy import BuiltPolicy, CudaPolicy, NcclLibraryPolicy
 from .device_policy import NicFirmwarePolicy, PciePolicy, QueuesPolicy
 from .driver_policy import DriverPolicy, FabricManagerPolicy
 from .facts import (
@@ -32,6 +36,8 @@ from .facts import (
     Witness,
 )
 from .finding import Finding
+from .limit_facts import Limits, ProcessLimits, SlurmPropagation
+from .limits_policy import LimitsPolicy
 from .lossless import LosslessPolicy, TrafficClass
 from .manager_facts import ManagedPort, Managers
 from .network_facts import InfinibandPort, LocalAddress, Master, NetworkFacts
@@ -66,6 +72,9 @@ from .policy import (
 from .qos import Buffers, Ets, Qos
 from .queue_facts import Queues
 from .rails_policy import RailAddress, RailsPolicy
+from .rdma_facts import RdmaStack
+from .rdma_policy import RdmaStackPolicy
+from .runtime_policy import EnvironmentPolicy, RuntimePolicy, ServerPolicy
 from .software import Dkms, IdleState, Kernel, Package, PackageLock, Power, Software
 from .software_policy import KernelPolicy, PinPolicy, SoftwarePolicy, SourcePolicy
 
@@ -75,18 +84,27 @@ __all__ = [
     "BootPolicy",
     "Bound",
     "Buffers",
+    "BuiltPolicy",
     "C2c",
+    "CdiFile",
     "Certificate",
     "Claim",
     "Conflict",
+    "ContainerRuntimePolicy",
+    "ContainerdConfig",
+    "Containers",
     "Core",
     "CorePolicy",
     "Cpus",
+    "Cuda",
+    "CudaPolicy",
     "CudaTried",
     "CutLink",
     "Dkms",
+    "DockerConfig",
     "DriverPolicy",
     "DriverUse",
+    "EnvironmentPolicy",
     "Ets",
     "Expect",
     "Fabric",
@@ -104,6 +122,8 @@ __all__ = [
     "Irq",
     "Kernel",
     "KernelPolicy",
+    "Limits",
+    "LimitsPolicy",
     "Link",
     "LoadedLink",
     "LocalAddress",
@@ -112,6 +132,7 @@ __all__ = [
     "Managers",
     "Master",
     "Module",
+    "NcclLibraryPolicy",
     "NcclPolicy",
     "NetworkFacts",
     "NetworkPlan",
@@ -141,20 +162,27 @@ __all__ = [
     "Policy",
     "Power",
     "Probe",
+    "ProcessLimits",
     "Qos",
     "Queues",
     "QueuesPolicy",
     "RailAddress",
     "RailsPolicy",
     "Rank",
+    "RdmaStack",
+    "RdmaStackPolicy",
     "Reached",
     "Root",
+    "RuntimePolicy",
+    "ServerPolicy",
     "Setting",
     "Slice",
+    "SlurmPropagation",
     "Software",
     "SoftwarePolicy",
     "SourcePolicy",
     "Tool",
+    "Toolkit",
     "TrafficClass",
     "Unit",
     "Witness",

@@ -65,7 +65,10 @@ def _decoder(kind: Any) -> Decoder:
     if origin in _UNIONS:
         return _optional_of(kind)
     if origin is tuple:
-        return _tuple_of(_decoder(typing.get_args(kind)[0]))
+        kinds = typing.get_args(kind)
+        if kinds[-1] is not Ellipsis:
+            return _row_of([_decoder(each) for each in kinds])
+        return _tuple_of(_decoder(kinds[0]))
     if origin is dict:
         return _dict_of(_decoder(typing.get_args(kind)[1]))
     if dataclasses.is_dataclass(kind):
@@ -95,6 +98,18 @@ def _tuple_of(item: Decoder) -> Decoder:
         return tuple(item(entry, f"{where}[{n}]") for n, entry in enumerate(entries))
 
     return entries_of
+
+
+def _row_of(items: list[Decoder]) -> Decoder:
+    """A tuple of so many entries, each of a type of its own."""
+
+    def row_of(data: Any, where: str) -> Any:
+        entries = _is(list, data, where)
+        if len(entries) != len(items):
+            raise InputError(where, f"found {len(entries)} entries", f"expected {len(items)}")
+        return tuple(item(entry, f"{where}[{n}]") for n, (item, entry) in enumerate(zip(items, entries)))
+
+    return row_of
 
 
 def _dict_of(item: Decoder) -> Decoder:

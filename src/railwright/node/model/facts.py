@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .codec import InputError, from_json
+from .container_facts import Containers
+from .cuda_facts import Cuda
+from .limit_facts import Limits
 from .manager_facts import Managers
 from .network_facts import NetworkFacts
 from .pcie_facts import PcieErrors, PcieFacts
 from .platform_facts import Platform
 from .qos import Qos
 from .queue_facts import Queues
+from .rdma_facts import RdmaStack
+from .runtime_facts import Runtime
 from .software import Power, Software
 from .soundness import must_be_sound
 
@@ -417,6 +422,11 @@ class Facts:
     platform: Optional[Platform] = None
     software: Optional[Software] = None
     power: Optional[Power] = None
+    rdma_stack: Optional[RdmaStack] = None
+    containers: Optional[Containers] = None
+    limits: Optional[Limits] = None
+    cuda: Optional[Cuda] = None
+    runtimes: Optional[tuple[Runtime, ...]] = None
 
     @classmethod
     def read(cls, data: Any, where: str = "facts") -> Facts:

@@ -26,10 +26,16 @@ _SUBJECT = {
     "queue_cpus": "device",
     "packages": "name",
     "package_index": "name",
+    "container_daemon": "name",
+    "dkms_module": "name",
     "initramfs": "name",
+    "alternative": "path",
+    "linker_cache": "name",
     "boot_arguments": "name",
     "sysfs_each": "path",
     "network": "backend",
+    "python_environment": "name",
+    "container_image": "image",
 }
 
 

@@ -7,14 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from .codec import InputError, from_json
+from .container_policy import ContainerRuntimePolicy
+from .container_policy import must_be_sound as containers_must_be_sound
+from .cuda_policy import CudaPolicy, NcclLibraryPolicy
+from .cuda_policy import must_be_sound as cuda_must_be_sound
 from .device_policy import NicFirmwarePolicy, PciePolicy, QueuesPolicy
 from .device_policy import must_be_sound as devices_must_be_sound
 from .driver_policy import DriverPolicy, FabricManagerPolicy
 from .driver_policy import must_be_known as driver_must_be_known
+from .limits_policy import LimitsPolicy
+from .limits_policy import must_be_sound as limits_must_be_sound
 from .lossless import LosslessPolicy
 from .lossless import must_agree as lossless_must_agree
 from .rails_policy import RailsPolicy
 from .rails_policy import must_be_sound as rails_must_be_sound
+from .rdma_policy import RdmaStackPolicy
+from .rdma_policy import must_be_sound as rdma_must_be_sound
+from .runtime_policy import RuntimePolicy
+from .runtime_policy import must_be_sound as runtime_must_be_sound
 from .software_policy import KernelPolicy, SoftwarePolicy
 from .software_policy import must_be_sound as software_must_be_sound
 
@@ -147,6 +157,12 @@ class Policy:
     nic_firmware: NicFirmwarePolicy = field(default_factory=NicFirmwarePolicy)
     software: SoftwarePolicy = field(default_factory=SoftwarePolicy)
     kernel: Optional[KernelPolicy] = None
+    rdma_stack: Optional[RdmaStackPolicy] = None
+    container_runtime: Optional[ContainerRuntimePolicy] = None
+    limits: Optional[LimitsPolicy] = None
+    dl_runtime: Optional[RuntimePolicy] = None
+    cuda: Optional[CudaPolicy] = None
+    nccl_library: Optional[NcclLibraryPolicy] = None
 
     @classmethod
     def read(cls, data: Any, where: str = "policy") -> Policy:
@@ -169,10 +185,19 @@ class Policy:
         _must_be_writable(policy, where)
         rails_must_be_sound(policy.rails, f"{where}.rails")
         software_must_be_sound(policy.software, policy.kernel, where)
+        cuda_must_be_sound(policy.cuda, policy.nccl_library, where)
         driver_must_be_known(policy.driver, policy.fabric_manager, where)
         if policy.lossless is not None:
             lossless_must_agree(policy.lossless, f"{where}.lossless")
+        if policy.dl_runtime is not None:
+            runtime_must_be_sound(policy.dl_runtime, where)
         devices_must_be_sound(policy.pcie, policy.queues, policy.nic_firmware, where)
+        if policy.rdma_stack is not None:
+            rdma_must_be_sound(policy.rdma_stack, f"{where}.rdma_stack")
+        if policy.container_runtime is not None:
+            containers_must_be_sound(policy.container_runtime, f"{where}.container_runtime")
+        if policy.limits is not None:
+            limits_must_be_sound(policy.limits, f"{where}.limits")
         return policy
 
 

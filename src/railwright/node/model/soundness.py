@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Optional
 
+from . import container_facts, limit_facts
 from .codec import InputError
 from .cpulist import parse_cpulist
 from .pci import normalise_address
@@ -87,6 +88,10 @@ def must_be_sound(facts: Facts, where: str) -> None:
             )
         _name(pair.a, f"{where}.p2p[{n}].a")
         _name(pair.b, f"{where}.p2p[{n}].b")
+    if facts.limits is not None:
+        limit_facts.must_be_sound(facts.limits, f"{where}.limits")
+    if facts.containers is not None:
+        container_facts.must_be_sound(facts.containers, f"{where}.containers")
     _unique((device.address for device in facts.pci), f"{where}.pci", "address")
     _unique((gpu.name for gpu in facts.gpus), f"{where}.gpus", "name")
     _unique((str(gpu.index) for gpu in facts.gpus), f"{where}.gpus", "index")

@@ -73,8 +73,8 @@ def apply(
     An item that cannot be set is in `failures`, and the others are set all the same. Raises InputError for input that
     cannot be used and StateError (Held: another run is at work) before anything is written.
     """
-    node = replace(_node(root, runner, tools), link_seconds=link_seconds)
-    items, undone = held_back(node, read_slices(slices, blobs), at_boot=bool(unit))
+    node = replace(_node(root, runner, tools), link_seconds=link_seconds, alone=bool(unit))
+    items, undone = held_back(node, read_slices(slices, blobs))
     if not check and not unit:
         confirm.settle(node)
     outcome = (
@@ -103,7 +103,8 @@ def revert(
     """Puts back what was there before these slices (None: all of them), as far as nobody changed it since.
 
     but: slices that are left as they stand where no names are given.
-    A slice that the record does not know is no error: nothing is to be put back. The rest as in `apply`.
+    A slice that the record does not know is no error: nothing is to be put back. What this changes of the network has
+    to be confirmed as any change of it. The rest as in `apply`.
     """
     node = _node(root, runner, tools)
     items = None if names is None else _named(names)
@@ -112,11 +113,11 @@ def revert(
         confirm.settle(node)
     if items is None and left:
         items = {name: [] for name in Record.read(node).slices if name not in left}
-    return (
-        foretell(node, items, "revert", holder.run_name(run))
-        if check
-        else converge(node, items, "revert", Lock(node, owner, "", wait, holder.run_name(run)))
-    )
+    if check:
+        return foretell(node, items, "revert", holder.run_name(run))
+    outcome = converge(node, items, "revert", Lock(node, owner, "", wait, holder.run_name(run)))
+    settled(node, {}, outcome)
+    return outcome
 
 
 def hold(

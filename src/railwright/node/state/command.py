@@ -11,14 +11,19 @@ from typing import Callable, Optional
 
 # An answer takes milliseconds. A write that flaps a link waits for firmware, and firmware tools take longest.
 _LONGEST_SECONDS = 120.0
-# A package may build a kernel module when it is installed; an image of each kernel takes up to a minute.
+# A package may build a kernel module when it is installed; an image of each kernel takes up to a minute; wheels and
+# images of containers are gigabytes.
 _LONGER_SECONDS = {
     "apt-get": 7200.0,
+    "ctr": 7200.0,
     "dnf": 7200.0,
+    "docker": 7200.0,
     "dpkg": 7200.0,
     "dracut": 1800.0,
     "grub-mkconfig": 900.0,
     "grubby": 900.0,
+    "podman": 7200.0,
+    "python": 7200.0,
     "update-grub": 900.0,
     "update-initramfs": 1800.0,
 }
@@ -57,13 +62,19 @@ class Said:
 Tools = Callable[[Sequence[str]], Said]
 
 
+def _longest(argv: Sequence[str]) -> float:
+    """Seconds for the program that is meant: env(1) only starts it. "python" is an environment's, with pip in it."""
+    meant = next((word for word in argv if word != "env" and "=" not in word), "")
+    return _LONGER_SECONDS.get(os.path.basename(meant), _LONGEST_SECONDS)
+
+
 def run(argv: Sequence[str]) -> Said:
     """Runs a program of this node and waits for it."""
     path = os.pathsep.join(filter(None, (os.environ.get("PATH"), *_PLACES)))
     program = shutil.which(argv[0], path=path)
     if program is None:
         return Said(None)
-    longest = _LONGER_SECONDS.get(argv[0], _LONGEST_SECONDS)
+    longest = _longest(argv)
     try:
         done = subprocess.run(
             [program, *argv[1:]],

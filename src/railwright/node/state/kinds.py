@@ -8,17 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..model import InputError
+from .alternative_item import AlternativeItem
 from .boot_item import BootArgumentsItem
 from .congestion_item import CongestionItem
+from .container_daemon_item import ContainerDaemonItem
 from .dcb_item import DcbItem
+from .dkms_item import DkmsModuleItem
+from .environment_item import PythonEnvironmentItem
 from .fields import Fields, expected, mapping, sequence
 from .file_item import FileItem, read_blobs
+from .image_item import ContainerImageItem
 from .index_item import PackageIndexItem
 from .initramfs_item import InitramfsItem
 from .irq_item import IrqAffinityItem
 from .item import Claim, Item, Kept, Node
 from .json_item import JsonKeysItem
 from .kernel_items import SysctlItem, SysfsItem
+from .linker_item import LinkerCacheItem
 from .marking_item import RdmaMarkingItem
 from .network_item import NetworkItem
 from .nvconfig_item import NvconfigItem
@@ -50,10 +56,16 @@ KINDS: tuple[type[Item], ...] = (
     QueueCpusItem,
     PackageIndexItem,
     PackagesItem,
+    DkmsModuleItem,
     InitramfsItem,
+    AlternativeItem,
+    LinkerCacheItem,
     BootArgumentsItem,
+    PythonEnvironmentItem,
     NetworkItem,
     UnitItem,
+    ContainerImageItem,
+    ContainerDaemonItem,
 )
 _BY_NAME = {kind.kind: kind for kind in KINDS}
 _SLICE = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)

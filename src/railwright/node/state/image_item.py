@@ -1,0 +1,110 @@
+"""One container image by its digest, pulled before a job asks for it; and taken away where it came by us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..model import InputError
+from ..model.runtime_policy import IMAGE_TOOLS, image_reference
+from .environment_build import without_secrets
+from .fields import Fields, expected
+from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
+from .outcome import Refused
+from .program import last_words, tools_of
+
+_PRESENT = "present"
+# containerd keeps Kubernetes' images in a namespace of their own (containerd documentation, "cri").
+_CTR = ("ctr", "--namespace", "k8s.io", "images")
+# By tool: what tells whether it is there, pulls it, and takes it away.
+_VERBS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
+    "podman": (("podman", "image", "exists"), ("podman", "pull", "--quiet"), ("podman", "rmi")),
+    "docker": (
+        ("docker", "image", "inspect", "--format", "{{.Id}}"),
+        ("docker", "pull", "--quiet"),
+        ("docker", "rmi"),
+    ),
+    "ctr": ((*_CTR, "ls", "--quiet"), (*_CTR, "pull"), (*_CTR, "rm")),
+}
+
+
+class ContainerImageItem(Item):
+    """`{"kind": "container_image", "image": "registry.example/pytorch@sha256:...", "tool": "podman"}`.
+
+    One cell: None, or "present". A tag beside the digest is for people: the digest alone decides.
+    """
+
+    kind = "container_image"
+    turn = 45
+
+    def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
+        super().__init__(fields, entry, blobs)
+        given = image_reference(fields.text("image"), f"{fields.where}.image")
+        self.image = _without_tag(given)
+        self.tool = fields.text("tool")
+        if self.tool not in IMAGE_TOOLS:
+            raise InputError(
+                f"{fields.where}.tool", f"found {self.tool!r}", f"one of {', '.join(IMAGE_TOOLS)}"
+            )
+
+    @property
+    def id(self) -> str:
+        return f"container_image:{self.tool}:{self.image}"
+
+    def claims(self, node: Node) -> Iterable[Claim]:
+        return [("container_image", self.tool, self.image)]
+
+    def read(self, node: Node, kept: Kept, world: World) -> Reading:
+        # A tool that this run brings is not there yet: what it has is told when it is.
+        return Reading({"": _PRESENT if self._is_there(node) else None}, detail=node)
+
+    def _is_there(self, node: Node) -> bool:
+        ask = _VERBS[self.tool][0]
+        argv = [*ask, f"name=={self.image}"] if self.tool == "ctr" else [*ask, self.image]
+        said = tools_of(node)(argv)
+        if self.tool == "ctr":
+            return said.ok and self.image in said.out.split()
+        return said.ok
+
+    def wanted(self, reading: Reading) -> Mapping[str, Value]:
+        return {"": _PRESENT}
+
+    def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
+        _, pull, remove = _VERBS[self.tool]
+        verb = pull if goal[""] == _PRESENT else remove
+        said = tools_of(node)([*verb, self.image])
+        if said.code is None:
+            raise Refused(
+                f"the node has no {self.tool}", "install it (slice container_runtime), or name another tool"
+            )
+        if not said.ok:
+            words = without_secrets(last_words(said, 3))
+            remedy = (
+                f"pull it by hand as root ({' '.join(pull)}); a registry that asks who you are is logged into there"
+                if verb is pull
+                else "end the containers that use it, then put back again"
+            )
+            raise Refused(f"{self.tool}: {words}", remedy)
+        if self._is_there(node) != (goal[""] == _PRESENT):
+            raise Refused(
+                f"{self.tool} ended well, and {self.image} is {'not ' if verb is pull else 'still '}there",
+                "see what it says by hand",
+                changed=True,
+            )
+        return Done()
+
+    def check_cell(self, cell: str, value: Value, where: str) -> None:
+        if cell != "":
+            raise InputError(where, f"unknown cell {cell!r}")
+        if value not in (None, _PRESENT):
+            raise expected(where, f"null or {_PRESENT!r}", value)
+
+    def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
+        return "pull" if goal[""] == _PRESENT else "remove"
+
+
+def _without_tag(image: str) -> str:
+    """docker and podman refuse a tag beside a digest in some versions, and none of them looks at it."""
+    name, _, digest = image.partition("@")
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.split(':')[0]}@{digest}"

@@ -1,0 +1,363 @@
+"""The RDMA stack: one of two and never a mix, in its order, with the GPUs' modules no older than it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from railwright.node.check import check, checks
+from railwright.node.discover.rdma_stack import read_rdma_stack
+from railwright.node.discover.tree import Tree
+from railwright.node.model import (
+    Facts,
+    Finding,
+    InputError,
+    Module,
+    Plan,
+    Policy,
+    RdmaStack,
+    Slice,
+    to_json,
+)
+from railwright.node.model.software import Kernel, Package
+from railwright.node.state import Said, apply
+from railwright.node.state.kinds import read_slices
+from railwright.plan import nvidia_driver, rdma_stack
+from railwright.plan.stack import rdma as known
+from tests.unit.damage import damaged
+from tests.unit.small_machine import plant
+from tests.unit.stack_support import H100, NEW, machine, rail, software
+from tests.unit.state_support import make_node
+
+INBOX = {"rdma-core": "44.0-2", "libibverbs1": "44.0-2", "ibverbs-providers": "44.0-2"}
+# As DOCA 3.2 and MLNX_OFED 5 have them.
+DOCA = {"doca-ofed": "3.2.3-1", "rdma-core": "2510mlnx59-1.2510051", "libibverbs1": "2510mlnx59-1.2510051",
+        "ibverbs-providers": "2510mlnx59-1.2510051", "mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.0.5.1-1"}  # fmt: skip
+KERNEL = "6.1.0-50-amd64"
+DEP = "kernel/drivers/infiniband/core/ib_core.ko.xz:\n"
+OFED_DEP = (
+    "updates/dkms/ib_core.ko: updates/dkms/mlx_compat.ko\n"
+    "updates/dkms/nvidia.ko:\n"
+    "updates/dkms/nvidia-peermem.ko:\n"
+)
+
+
+def facts(packages: dict[str, str], **changes: Any) -> Facts:
+    installed = tuple(Package(name, version) for name, version in packages.items())
+    return replace(machine(H100, software=software(packages=installed)), **changes)
+
+
+def asked(stack: str | None, packages: dict[str, str | None] | None = None, **more: Any) -> Policy:
+    return Policy.read({"rdma_stack": {"stack": stack, "packages": packages or {}, **more}})
+
+
+def planned(node: Facts, policy: Policy) -> Slice:
+    made, findings = rdma_stack.slice_of(node, policy)
+    assert made is not None, findings
+    return made
+
+
+def mix(node: Facts, policy: Policy) -> Finding:
+    made, findings = rdma_stack.slice_of(node, policy)
+    assert made is None
+    (found,) = (finding for finding in findings if finding.code == "rdma_stack.mix")
+    assert found.severity == "error"
+    return found
+
+
+def codes(node: Facts, policy: Policy) -> list[str]:
+    return [finding.code for finding in rdma_stack.slice_of(node, policy)[1]]
+
+
+def files(made: Slice) -> dict[str, str]:
+    return {entry["path"]: entry["content"] for entry in made.entries if entry["kind"] == "file"}
+
+
+# ----- never a mix ---------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_without_the_group_writes_and_says_nothing() -> None:
+    assert rdma_stack.slice_of(facts({**INBOX, **DOCA}), Policy()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "doca"),
+    [
+        ("rdma-core", "44.0-2", False),
+        ("libibverbs1", "56.1-1", False),
+        ("libibverbs1", "2510mlnx59-1.2510051", True),
+        ("libibverbs", "2404mlnx51-1.2404066.el9", True),
+        ("mlnx-ofed-kernel-dkms", "25.10.OFED.25.10.0.5.1-1", True),
+        ("doca-ofed", "3.2.3-1", True),
+        ("kmod-mlnx-ofa_kernel", "25.10-1", True),
+    ],
+)
+def test_whose_a_package_is_is_told_by_its_name_or_its_version(name: str, version: str, doca: bool) -> None:
+    assert (known.is_doca(name, version), known.is_inbox(name, version)) == (doca, not doca)
+
+
+def test_inbox_beside_doca_is_refused_with_the_names_of_the_other() -> None:
+    found = mix(facts(DOCA), asked("inbox", {"rdma-core": "44.0-2"}))
+    for name in ("doca-ofed", "libibverbs1", "ibverbs-providers", "mlnx-ofed-kernel-dkms"):
+        assert name in found.where
+        assert name in found.remedy
+    # rdma-core is named and moves to the distribution's version: it is none of those in the way.
+    assert "rdma-core" not in found.remedy
+
+
+def test_doca_beside_inbox_is_refused_until_each_package_is_named() -> None:
+    node = facts(INBOX)
+    assert "libibverbs1" in mix(node, asked("doca", {"doca-ofed": "3.2.3-1"})).remedy
+    made = planned(node, asked("doca", dict(DOCA)))
+    (row,) = (entry for entry in made.entries if entry["kind"] == "packages")
+    assert row["versions"] == DOCA
+    assert (row["hold"], row["reboot"]) == (True, True)
+
+
+def test_a_change_of_stacks_takes_the_other_one_away_in_the_same_transaction() -> None:
+    away: dict[str, str | None] = {**dict.fromkeys(DOCA, None), **INBOX}
+    made = planned(facts(DOCA), asked("inbox", away))
+    (row,) = (entry for entry in made.entries if entry["kind"] == "packages")
+    assert row["versions"]["mlnx-ofed-kernel-dkms"] is None
+    assert row["versions"]["libibverbs1"] == "44.0-2"
+    assert "rdma_stack.reboot" in codes(facts(DOCA), asked("inbox", away))
+
+
+def test_a_policy_that_mixes_by_itself_is_refused() -> None:
+    wrong: dict[str, str | None] = {**DOCA, "libibverbs1": "44.0-2"}
+    assert "libibverbs1 44.0-2" in mix(facts({}), asked("doca", wrong)).where
+
+
+def test_a_mix_that_stands_there_is_told_where_only_findings_are_asked_for() -> None:
+    half = {**INBOX, "mlnx-ofed-kernel-dkms": "25.10-1"}
+    assert mix(facts(half), asked(None)).where == "1 packages of DOCA-OFED, 3 of the distribution"
+    assert codes(facts(INBOX), asked(None)) == []
+
+
+# ----- order ---------------------------------------------------------------------------------------------------------
+
+
+def test_inbox_loads_ib_umad_where_a_port_is_infiniband_and_before_the_gpus_modules() -> None:
+    ports = facts(INBOX, nics=(rail("mlx5_0"),))
+    made = planned(ports, asked("inbox"))
+    assert files(made)[rdma_stack.LOADED].endswith("ib_umad\n")
+    # modules-load.d(5): files are read in the order of their names, whatever their folder.
+    ours, theirs = (path.rpartition("/")[2] for path in (rdma_stack.LOADED, nvidia_driver.LOADED))
+    assert ours < theirs
+    ethernet = replace(ports, nics=(replace(rail("mlx5_0"), link_layer="Ethernet"),))
+    assert rdma_stack.slice_of(ethernet, asked("inbox"))[0] is None
+    assert "rdma_ucm" in files(planned(ethernet, asked("inbox", modules=["rdma_ucm"])))[rdma_stack.LOADED]
+
+
+def test_docas_service_stands_before_what_is_on_the_gpus_side_and_loads_its_modules_itself() -> None:
+    made = planned(facts(DOCA, nics=(rail("mlx5_0"),)), asked("doca"))
+    text = files(made)[rdma_stack.AFTER_OPENIBD]
+    assert "Before=nvidia-persistenced.service nvidia-fabricmanager.service" in text
+    assert "ExecStartPost=-/sbin/modprobe ib_umad" in text
+    assert rdma_stack.LOADED not in files(made)
+    assert {"kind": "dkms_module", "name": "nvidia", "reboot": True} in made.entries
+    assert len(read_slices({"rdma_stack": to_json(made.entries)}, None)["rdma_stack"]) == len(made.entries)
+
+
+# ----- versions ------------------------------------------------------------------------------------------------------
+
+
+def test_versions_that_do_not_go_together_are_told() -> None:
+    half = {**INBOX, "libibverbs1": "45.0-1"}
+    assert "rdma_stack.user_space" in codes(facts(half), asked(None))
+    assert "rdma_stack.tools" in codes(facts({"mft": "4.34.0-1", "mstflint": "4.21.0-1"}), asked(None))
+    two = facts(
+        INBOX, rdma_stack=RdmaStack(("/usr/lib/x/libibverbs.so.1.14.44.0", "/usr/local/lib/libibverbs.so.1"))
+    )
+    assert "rdma_stack.libraries" in codes(two, asked(None))
+    one = facts(INBOX, rdma_stack=RdmaStack(("/usr/lib/x/libibverbs.so.1.14.44.0",)))
+    assert codes(one, asked(None)) == []
+
+
+def test_a_kernel_without_docas_modules_and_a_loaded_module_of_the_other_are_told() -> None:
+    kernels = (
+        Kernel(NEW, modules={"mlx5_core": "kernel/drivers/net/ethernet/mellanox/mlx5/core/mlx5_core.ko"}),
+    )
+    packages = tuple(Package(name, version) for name, version in DOCA.items())
+    node = facts(DOCA, software=software(packages=packages, kernels=kernels))
+    (found,) = (one for one in rdma_stack.slice_of(node, asked("doca"))[1] if one.code == "rdma_stack.kernel")
+    assert (found.severity, found.where) == ("error", f"kernel {NEW}")
+    built = (Kernel(NEW, modules={"mlx5_core": "updates/dkms/mlx5_core.ko"}),)
+    good = replace(node, software=software(packages=packages, kernels=built))
+    assert "rdma_stack.kernel" not in codes(good, asked("doca"))
+    host = replace(good.host, modules=(Module("mlx5_core"),))
+    assert "rdma_stack.loaded" in codes(replace(good, host=host), asked("doca"))
+    host = replace(good.host, modules=(Module("mlx5_core", "25.10-0.5.1"),))
+    assert "rdma_stack.loaded" not in codes(replace(good, host=host), asked("doca"))
+    assert "rdma_stack.loaded" in codes(facts(INBOX, host=host), asked(None))
+
+
+def test_firmware_is_compared_within_a_board_and_with_the_policy() -> None:
+    nics = tuple(
+        replace(rail(f"mlx5_{number}"), board="MT_0000000838", firmware=version)
+        for number, version in enumerate(("28.43.1014", "28.43.1014", "28.39.3004"))
+    )
+    (found,) = rdma_stack.slice_of(facts(INBOX, nics=nics), asked(None))[1]
+    assert (found.code, found.where) == ("rdma_stack.firmware", "MT_0000000838")
+    assert "28.39.3004: mlx5_2" in found.why
+    same = tuple(replace(nic, firmware="28.43.1014") for nic in nics)
+    assert codes(facts(INBOX, nics=same), asked(None)) == []
+    other = asked(None, firmware={"MT_0000000838": "28.45.1200"})
+    assert codes(facts(INBOX, nics=same), other) == ["rdma_stack.firmware"]
+
+
+def test_peer_memory_on_the_kernels_own_stack_is_told() -> None:
+    host = replace(machine(H100).host, modules=(Module("mlx5_core"), Module("nvidia_peermem")))
+    assert "rdma_stack.peermem" in codes(facts(INBOX, host=host), asked(None))
+    ours = replace(host, modules=(Module("mlx5_core", "25.10-0.5.1"), Module("nvidia_peermem")))
+    assert "rdma_stack.peermem" not in codes(facts(DOCA, host=ours), asked("doca"))
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ({"stack": "mofed"}, "stack"),
+        ({"packages": {"rdma-core": "1"}}, "stack"),
+        ({"stack": "inbox", "packages": {"rdma*": "1"}}, "packages"),
+        ({"stack": "inbox", "modules": ["ib-umad"]}, "modules"),
+        ({"firmware": {"mt2910": "28.43.1014"}}, "firmware"),
+        ({"firmware": {"MT_0000000838": "latest"}}, "firmware.MT_0000000838"),
+    ],
+)
+def test_a_policy_that_no_stack_can_be_is_refused_with_its_place(given: dict[str, Any], place: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Policy.read({"rdma_stack": given})
+    assert caught.value.where == f"policy.rdma_stack.{place}"
+
+
+# ----- GPU modules behind the stack ----------------------------------------------------------------------------------
+
+
+def modules(root: Path, dep: str, **ages: int) -> Path:
+    """A kernel's modules; ages: seconds since 1970 of what they were written, by file name with _ for -."""
+    plant(root, {f"lib/modules/{KERNEL}/modules.dep": dep})
+    for line in dep.splitlines():
+        path = root / f"lib/modules/{KERNEL}" / line.partition(":")[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"module")
+        moment = ages.get(path.name.partition(".")[0].replace("-", "_"), 1000)
+        os.utime(path, (moment, moment))
+    return root
+
+
+@pytest.mark.parametrize(
+    ("dep", "ages", "behind"),
+    [
+        (OFED_DEP, {"ib_core": 2000, "nvidia_peermem": 1000}, (KERNEL,)),
+        (OFED_DEP, {"ib_core": 2000, "nvidia_peermem": 3000}, ()),
+        # The kernel's own ib_core takes nothing to be rebuilt for.
+        (DEP + "updates/dkms/nvidia.ko:\n", {"ib_core": 2000, "nvidia": 1000}, None),
+        (
+            OFED_DEP.replace("updates/dkms/nvidia-peermem.ko:\n", ""),
+            {"ib_core": 2000, "nvidia": 1000},
+            (KERNEL,),
+        ),
+        (DEP, {}, None),
+    ],
+)
+def test_gpu_modules_that_are_older_than_the_stacks_are_found(
+    tmp_path: Path, dep: str, ages: dict[str, int], behind: tuple[str, ...] | None
+) -> None:
+    assert read_rdma_stack(Tree(modules(tmp_path, dep, **ages))).behind == behind
+
+
+def test_two_libraries_are_two_and_a_link_is_none_of_them(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        {
+            "usr/lib/x86_64-linux-gnu/libibverbs.so.1.14.44.0": "",
+            "usr/local/lib/libibverbs.so.1.14.59.0": "",
+            "usr/lib/systemd/system/openibd.service": "",
+        },
+        {"usr/lib/x86_64-linux-gnu/libibverbs.so.1": "libibverbs.so.1.14.44.0"},
+    )
+    found = read_rdma_stack(Tree(tmp_path))
+    assert len(found.libraries) == 2
+    assert found.openibd is True
+
+
+def test_damaged_lists_of_modules_never_end_the_reader(tmp_path: Path) -> None:
+    for number, data in enumerate(damaged(OFED_DEP)):
+        root = plant(tmp_path / str(number), {f"lib/modules/{KERNEL}/modules.dep": data})
+        assert read_rdma_stack(Tree(root)).behind in (None, (), (KERNEL,))
+
+
+class Dkms:
+    """What dkms does, as far as its files tell: an installation writes the modules anew."""
+
+    def __init__(self, root: Path, fails: str = "") -> None:
+        self.root, self.fails, self.asked = root, fails, list[list[str]]()
+
+    def __call__(self, argv: Any) -> Said:
+        words = list(argv)
+        self.asked.append(words)
+        if words[1] == self.fails:
+            return Said(10, "", "Bad return status for module build on kernel")
+        if words[1] == "install":
+            for path in (self.root / f"lib/modules/{KERNEL}/updates/dkms").glob("nvidia*"):
+                os.utime(path, (3000, 3000))
+        return Said(0)
+
+
+def node_with_old_modules(tmp_path: Path) -> Path:
+    root = modules(make_node(tmp_path), OFED_DEP, ib_core=2000)
+    place = root / "var/lib/dkms/nvidia"
+    place.mkdir(parents=True)
+    (place / f"kernel-{KERNEL}-x86_64").symlink_to(f"580.173.02/{KERNEL}/x86_64")
+    return root
+
+
+ENTRY = {"rdma_stack": [{"kind": "dkms_module", "name": "nvidia", "reboot": True}]}
+
+
+def test_the_writer_builds_old_gpu_modules_again_once_and_asks_for_a_reboot(tmp_path: Path) -> None:
+    root = node_with_old_modules(tmp_path)
+    dkms = Dkms(root)
+    assert apply(ENTRY, root=str(root), tools=dkms, check=True).changed
+    assert dkms.asked == []
+    done = apply(ENTRY, root=str(root), tools=dkms)
+    assert (done.failures, done.reboot_needed) == ((), ("dkms_module:nvidia",))
+    which = ["-m", "nvidia", "-v", "580.173.02", "-k", KERNEL, "-a", "x86_64", "--force"]
+    assert dkms.asked == [["dkms", "build", *which], ["dkms", "install", *which]]
+    again = apply(ENTRY, root=str(root), tools=dkms)
+    assert (again.changed, len(dkms.asked)) == (False, 2)
+
+
+@pytest.mark.parametrize("verb", ["build", "install"])
+def test_a_build_that_fails_is_told_with_its_log_and_tried_again(tmp_path: Path, verb: str) -> None:
+    root = node_with_old_modules(tmp_path)
+    (failure,) = apply(ENTRY, root=str(root), tools=Dkms(root, fails=verb)).failures
+    assert f"dkms {verb} of nvidia 580.173.02" in failure.why
+    assert "make.log" in failure.remedy
+    assert apply(ENTRY, root=str(root), tools=Dkms(root)).failures == ()
+
+
+def test_modules_that_dkms_did_not_build_are_named_and_left(tmp_path: Path) -> None:
+    root = modules(make_node(tmp_path), OFED_DEP, ib_core=2000)
+    done = apply(ENTRY, root=str(root), tools=Dkms(root))
+    (one,) = done.slices["rdma_stack"]
+    assert (done.changed, "DKMS did not build them" in one.note) == (False, True)
+
+
+def test_the_check_names_kernels_whose_gpu_modules_are_behind() -> None:
+    plan = Plan(
+        schema="railwright.plan/1",
+        status="planned",
+        slices={"rdma_stack": planned(facts(DOCA), asked("doca"))},
+    )
+    node = facts(DOCA, rdma_stack=RdmaStack(behind=(KERNEL,)))
+    (found,) = [one for one in check(plan, node) if one.code == "rdma_stack.gpu_modules"]
+    assert KERNEL in found.why
+    rows = {row["name"]: row for row in checks(plan, facts(DOCA, rdma_stack=RdmaStack(behind=())))}
+    assert rows["rdma_stack.gpu_modules"]["ok"] is True
+    rows = {row["name"]: row for row in checks(plan, facts(DOCA, rdma_stack=RdmaStack()))}
+    assert rows["rdma_stack.gpu_modules"]["skipped"] is True
