@@ -7,6 +7,7 @@ cloud or a BMC would hand it in.
 from __future__ import annotations
 
 import base64
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,13 +22,16 @@ from .vm.layout import Layout
 from .vm.machine import Vm, free_port
 
 _RECORD = "emulator"
+# Of Debian's package ovmf: UEFI without Secure Boot, and the variables that a machine has to begin with.
+_UEFI, _VARIABLES = Path("/usr/share/OVMF/OVMF_CODE_4M.fd"), Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 
 
 @dataclass(frozen=True)
 class ImageVm(Vm):
-    """without_gpu: the chassis lacks its first GPU."""
+    """without_gpu: the chassis lacks its first GPU; uefi: its firmware is UEFI and no BIOS."""
 
     without_gpu: bool = False
+    uefi: bool = False
 
     def entry(self, *options: str) -> list[str]:
         # A node of an image makes its host key at its first boot: nobody can know it before.
@@ -57,11 +61,17 @@ class ImageVm(Vm):
         yield from ("-smbios", f"type=11,value=io.systemd.credential.binary:ssh.authorized_keys.root={text}")
         said = image_overlay.words(self.layout, self.without_gpu).replace(",", ",,")
         yield from ("-smbios", f"type=1,version={said}")
+        if self.uefi:
+            own = self.run.folder / "variables.fd"
+            if not own.exists():
+                shutil.copy(_VARIABLES, own)
+            yield from ("-drive", f"if=pflash,unit=0,format=raw,readonly=on,file={_UEFI}")
+            yield from ("-drive", f"if=pflash,unit=1,format=raw,file={own}")
 
 
 @contextmanager
 def machine(
-    name: str, shape: Layout, disk: Path, *, form: str = "raw", without_gpu: bool = False
+    name: str, shape: Layout, disk: Path, *, form: str = "raw", without_gpu: bool = False, uefi: bool = False
 ) -> Iterator[ImageVm]:
     """A machine that is off, with a disk of its own over `disk`; it is taken away at the end."""
     must_be_root()
@@ -69,7 +79,7 @@ def machine(
     run.begin()
     try:
         call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(run.key)])
-        vm = ImageVm(run, shape, free_port(), disk.parent, without_gpu)
+        vm = ImageVm(run, shape, free_port(), disk.parent, without_gpu, uefi)
         vm.overlay(disk, form)
         yield vm
     finally:

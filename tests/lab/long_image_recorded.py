@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from railwright.plan.boot_unit import POLICY_FILE, ZIPAPP
 from railwright.plan.policy_bytes import canonical
 from tests.lab import hardware
 from tests.lab.long_image import EPOCH, baked, files
+from tests.lab.shell import ask
 
 __all__ = ["baked", "files"]
 POLICY = {"expect": {"gpus": 8, "rails": 8}}
@@ -202,3 +204,37 @@ def test_a_first_boot_that_is_killed_at_ten_moments_is_taken_up_by_the_next(
         assert list(etc.rglob(".*.railwright")) == []
     print("\n" + ", ".join(seen))
     assert any("begun" in one for one in seen)
+
+
+def examples(begins: str) -> list[str]:
+    """Examples of docs/image.md whose first line is this."""
+    text = (Path(__file__).parents[2] / "docs/image.md").read_text("utf-8")
+    return [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if block.startswith(begins)]
+
+
+@pytest.mark.skipif("RAILWRIGHT_CLOUD_INIT" not in os.environ, reason="RAILWRIGHT_CLOUD_INIT is not set")
+def test_cloud_init_takes_the_examples_of_its_seed(tmp_path: Path) -> None:
+    tool = os.environ["RAILWRIGHT_CLOUD_INIT"]
+    (user,), (network,) = examples("#cloud-config"), examples("# network-config")
+    (tmp_path / "user-data").write_text(user, "utf-8")
+    (tmp_path / "network-config").write_text(network, "utf-8")
+    said = ask([tool, "schema", "-c", str(tmp_path / "user-data")])
+    assert (said.returncode, "Valid" in said.stdout + said.stderr) == (0, True), said
+    (tmp_path / "broken").write_text(user.replace("write_files:", "write_files: 7 #"), "utf-8")
+    assert ask([tool, "schema", "-c", str(tmp_path / "broken")]).returncode != 0
+    words = [
+        "devel",
+        "net-convert",
+        "-p",
+        str(tmp_path / "network-config"),
+        "-k",
+        "yaml",
+        "-d",
+        str(tmp_path / "net"),
+    ]
+    done = ask([tool, *words, "-D", "debian", "-O", "networkd", "-m", "eno1,52:54:00:00:00:01"])
+    assert done.returncode == 0, done.stderr
+    pages = [path.read_text("utf-8") for path in (tmp_path / "net").rglob("*.network")]
+    # It matches the front end's MAC address and names no rail.
+    assert [page for page in pages if "52:54:00:00:00:01" in page.lower() or "Name=" in page] == pages
+    assert len(pages) == 1

@@ -129,8 +129,10 @@ def test_show_is_the_technicians_table(root: Path, capsys: pytest.CaptureFixture
     assert main(["show", "--root", str(root)]) == 0
     lines = out(capsys).splitlines()
     assert lines[0] == f"railwright {__version__}"
-    assert lines[2].split() == ["slot", "GPU", "PCI", "rail", "NICs", "CPUs"]
-    assert len(lines) == 3 + 2
+    assert "2 GPUs" in lines[2]
+    assert lines[3].startswith("no boot of Railwright has left a word here")
+    assert lines[4].split() == ["slot", "GPU", "PCI", "rail", "NICs", "CPUs"]
+    assert len(lines) == 5 + 2
     assert main(["show", "--root", str(root), "--json"]) == 0
     shown = data(capsys)
     assert (shown["sha256"], shown["status"], len(shown["gpus"])) == (None, "planned", 2)

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from railwright.node import boot as booting
-from railwright.node import boot_note
+from railwright.node import boot_note, state
 from railwright.node.__main__ import main
 from railwright.node.boot_note import IMAGE, KEPT, MOTD, RUN
+from railwright.node.discover import discover
+from railwright.node.model import Policy
+from railwright.node.state.outcome import Failure, Outcome
+from railwright.plan import plan
 from tests.unit.small_machine import gpu_node
 
 pytestmark = pytest.mark.skipif(
@@ -149,6 +154,10 @@ def test_what_a_device_calls_itself_cannot_move_the_reader_s_cursor(tmp_path: Pa
     said = boot_note.Note(0.0).to_json()
     said["shape"] = {"product": "\x1b[2J", "numa": 1, "gpus": 1, "models": [], "rails": None}
     assert all(line.isprintable() for line in boot_note.lines(said, None))
+    seen = discover(gpu_node(tmp_path))
+    named = replace(seen, host=replace(seen.host, product="\x1b[2J"))
+    shown = boot_note.told(None, None, named, plan(named, Policy()))
+    assert all(line.isprintable() for line in shown)
 
 
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,3 +219,92 @@ def test_what_the_power_of_another_machine_was_set_to_goes_back_where_a_boot_ref
     assert boot(root) == 3
     assert not (root / TMPFILES).exists()
     assert (root / GOVERNOR).read_text("ascii").strip() == "powersave"
+
+
+def test_a_boot_that_was_cut_off_while_it_wrote_goes_back_where_the_next_one_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = image_node(tmp_path, expect={"gpus": 2})
+    apply = state.apply
+
+    def die_at_the_end(*given: Any, **more: Any) -> None:
+        apply(*given, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "apply", die_at_the_end)
+        with pytest.raises(KeyboardInterrupt):
+            boot(root)
+    assert (root / WRITTEN[0]).exists()
+    lose_a_gpu(root)
+    _without_waiting(monkeypatch)
+    assert boot(root) == 3
+    assert [path for path in WRITTEN if (root / path).exists()] == []
+    # It is not said to be another machine, for nobody knows that.
+    assert page(root)["words"] == []
+
+
+@pytest.mark.parametrize(
+    "text", [None, "{", "[]", '{"schema": "railwright.boot/1", "tuned": "x"}', '{"tuned": []}']
+)
+def test_a_page_that_is_damaged_or_gone_hides_no_tuning_of_another_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
+    root = image_node(tmp_path, expect={"gpus": 2})
+    boot(root)
+    for path in (KEPT, RUN):
+        place = root / path.lstrip("/")
+        place.unlink() if text is None else place.write_text(text, "utf-8")
+    lose_a_gpu(root)
+    _without_waiting(monkeypatch)
+    assert main(["show", "--root", str(root)]) in (0, 3)
+    assert boot(root) == 3
+    assert [path for path in WRITTEN if (root / path).exists()] == []
+
+
+def test_a_damaged_card_of_the_image_does_not_make_a_node_that_is_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = image_node(tmp_path, expect={"gpus": 2})
+    (root / IMAGE.lstrip("/")).write_text('{"name": "h1', "utf-8")
+    boot(root)
+    assert page(root, KEPT)["result"] == "good"
+    lose_a_gpu(root)
+    _without_waiting(monkeypatch)
+    assert boot(root) == 3
+    assert [path for path in WRITTEN if (root / path).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("before", "failed", "other"),
+    [
+        ({"sha256": "a"}, True, True),
+        ({"sha256": "a"}, False, False),
+        ({"sha256": "between"}, True, True),
+        # Nothing of another machine was there: what failed is no stranger's.
+        ({"sha256": "b"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_what_could_not_be_put_back_is_tried_again_by_the_next_boot(
+    before: dict[str, Any], failed: bool, other: bool
+) -> None:
+    note = boot_note.Note(0.0, shape={"sha256": "b"}, tuned=before)
+    note.writing()
+    failures = (Failure("file:/etc/x", "why", "remedy"),) if failed else ()
+    note.wrote(Outcome(slices={}, diff=(), failures=failures, reboot_needed=()))
+    assert boot_note.is_other(note.tuned, {"sha256": "b"}) is other
+
+
+def test_a_slice_that_the_policy_leaves_alone_is_not_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = image_node(tmp_path, expect={"gpus": 2})
+    boot(root)
+    policy = page(root, "/etc/railwright/policy.json")
+    policy["manage"] = {"nccl_conf": False}
+    (root / "etc/railwright/policy.json").write_text(json.dumps(policy), "utf-8")
+    lose_a_gpu(root)
+    _without_waiting(monkeypatch)
+    assert boot(root) == 3
+    assert [path for path in WRITTEN if (root / path).exists()] == ["etc/nccl.conf"]

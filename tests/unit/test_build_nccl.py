@@ -27,7 +27,9 @@ from railwright.fleet import builds
 from railwright.node.builder import Built, build, store
 from railwright.node.builder.archive import keep, whole
 from railwright.node.builder.model import read_place, read_requests
-from railwright.node.model import InputError
+from railwright.node.builder.recipes import must_be_plain
+from railwright.node.builder.worker import Worker
+from railwright.node.model import InputError, to_json
 from railwright.node.state.outcome import Refused
 from tests.unit.stack_support import B200, H100, V100, machine
 
@@ -332,6 +334,32 @@ def test_root_builds_as_somebody_else_and_never_as_root(site: Site) -> None:
     assert who.read_text("utf-8").strip() == "nobody"
 
 
+def test_nothing_of_a_build_goes_on_behind_it_and_no_link_of_it_is_read_by_root(site: Site) -> None:
+    lock = os.open(site.folder / "lock", os.O_CREAT | os.O_RDWR)
+    worker = Worker(read_place(site.place(), "place"), site.folder / "scratch/one", lock)
+    worker.begin(0)
+    said = worker.must(["sh", "-c", "sleep 300 & echo $!"])
+    os.close(lock)
+    page = Path(f"/proc/{said.out.strip()}/stat")
+    for _ in range(500):  # a process that was killed is there until somebody has reaped it
+        if not page.exists() or page.read_text("utf-8").rpartition(")")[2].split()[0] in "ZX":
+            break
+        time.sleep(0.01)
+    else:
+        pytest.fail("what the build has left behind still runs")
+    (worker.folder / "evil_perf").symlink_to("/etc/hostname")
+    with pytest.raises(Refused, match="evil_perf is no plain file"):
+        must_be_plain([worker.folder / "evil_perf"])
+
+
+def test_a_build_node_cannot_name_a_folder_of_the_controller(site: Site) -> None:
+    answer = to_json(site.build())
+    assert builds.admitted(answer).archive.sha256 == answer["archive"]["sha256"]
+    answer["archive"]["sha256"] = "../../../home/me/site"
+    with pytest.raises(InputError, match=r"archive\.sha256"):
+        builds.admitted(answer)
+
+
 def test_a_make_that_fails_is_told_by_its_words_and_the_place_of_its_log(site: Site) -> None:
     with (site.folder / "source/src/collectives.cu").open("a", encoding="utf-8") as file:
         file.write("this is no C++\n")
@@ -377,6 +405,8 @@ def test_debuild_is_asked_for_before_hours_of_compiling(site: Site, monkeypatch:
         ({"source": {"tarball": "/a"}}, "r[0].source.sha256"),
         ({"source": {"git": "/a", "commit": "main"}}, "r[0].source.commit"),
         ({"source": {"git": "--upload-pack=x", "commit": "0" * 40}}, "r[0].source.git"),
+        ({"source": {"git": "https://token@x.example/nccl", "commit": "0" * 40}}, "r[0].source.git"),
+        ({"source": {"tarball": "https://x.example/n.tar?sig=1", "sha256": "0" * 64}}, "r[0].source.tarball"),
         ({"architectures": []}, "r[0].architectures"),
         ({"revision": "1 2"}, "r[0].revision"),
         ({"product": "nccl-tests"}, "r[0].mpi"),

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from railwright.node.discover.containers import cdi_file, containerd_config, docker_config, read_containers
+from railwright.node.discover.containers import (
+    cdi_file,
+    containerd_config,
+    docker_config,
+    gpu_files,
+    read_containers,
+)
 from railwright.node.discover.tree import Tree
 from railwright.node.model import DockerConfig, InputError, to_json
 from railwright.plan import containers
@@ -65,6 +72,47 @@ def test_damaged_containerd_configurations_are_read_or_name_their_line(text: str
     with pytest.raises(InputError) as caught:
         containerd_config(f"{text}\nwhat is this\n", "config.toml")
     assert caught.value.where == f"config.toml, line {len(text.splitlines()) + 2}"
+
+
+@pytest.mark.parametrize(
+    "line", ["[" + " " * 100_000 + "x", "a = " + " #" * 50_000 + "'", "[" + " " * 900 + "x"]
+)
+def test_a_line_that_is_made_to_be_looked_at_for_ever_is_refused_at_once(line: str) -> None:
+    with pytest.raises(InputError):
+        containerd_config(f"version = 2\n{line}\n", "config.toml")
+
+
+def test_texts_of_nothing_but_space_are_read_at_once() -> None:
+    # With a pattern that runs over the ends of lines this takes hours.
+    assert cdi_file("/etc/cdi/x.yaml", "\n" * 1_000_000 + " " * 1_000_000).kind is None
+
+
+def test_device_files_without_a_link_below_dev_char_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = plant(
+        tmp_path, {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidia-caps-imex": "", "dev/char/195:1": ""}
+    )
+    numbers = {"dev/nvidia0": os.makedev(195, 0), "dev/nvidia1": os.makedev(195, 1)}
+
+    def status(self: Tree, path: str) -> os.stat_result:
+        # As lstat tells it of a character device, which only root could make.
+        return os.stat_result((0o20666, 0, 0, 1, 0, 0, 0, 0, 0, 0), {"st_rdev": numbers[path]})
+
+    monkeypatch.setattr(Tree, "status", status)
+    assert gpu_files(Tree(root)) == (2, ("/dev/nvidia0",))
+
+
+def test_a_link_of_debians_and_names_that_no_command_takes_do_not_end_the_reader(tmp_path: Path) -> None:
+    root = plant(
+        tmp_path, {"run/cdi/nvidia.yaml": CDI_TEXT, "etc/cdi/a;reboot;.yaml": CDI_TEXT}, {"var/run": "/run"}
+    )
+    assert [one.path for one in read_containers(Tree(root), {}).cdi] == ["/run/cdi/nvidia.yaml"]
+
+
+@pytest.mark.parametrize("levels", [100, 500, 900, 5000])
+def test_a_daemon_json_as_deep_as_a_well_is_refused_with_words(levels: int) -> None:
+    assert "deep" in docker_config(f'{{"runtimes": {"[" * levels}{"]" * levels}}}'.encode()).why
 
 
 def test_damaged_daemon_jsons_are_read_or_say_why() -> None:

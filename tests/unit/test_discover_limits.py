@@ -73,6 +73,38 @@ def test_without_the_capability_in_its_bounding_set_pid_1_may_not_raise(tmp_path
     assert read(tmp_path, {"proc/1/status": "CapBnd:\t000001fffeffffff\n"}).may_raise is False
 
 
+@pytest.mark.parametrize(
+    ("uid_map", "may"),
+    [("         0          0 4294967295\n", True), ("         0     100000      65536\n", False)],
+)
+def test_the_capability_counts_in_the_first_user_namespace_only(
+    tmp_path: Path, uid_map: str, may: bool
+) -> None:
+    # kernel/sys.c, do_prlimit: capable(), which asks the first one.
+    files_ = {"proc/1/status": "CapBnd:\t000001ffffffffff\n", "proc/1/uid_map": uid_map}
+    assert read(tmp_path, files_).may_raise is may
+
+
+def test_hundreds_of_logins_do_not_hide_a_daemon_that_was_started_after_them(tmp_path: Path) -> None:
+    running = dict.fromkeys(range(2, 200), "sshd") | {9999: "slurmd"}
+    plant(
+        tmp_path, {"proc/9999/limits": PROC_LIMITS, "proc/9999/cgroup": "0::/system.slice/slurmd.service\n"}
+    )
+    assert [one.process for one in read_limits(Tree(tmp_path), running).processes] == ["slurmd"]
+
+
+def test_files_that_name_each_other_are_read_once(tmp_path: Path) -> None:
+    # Each of 20 names all: without a memory 20 to the eighth files would be read.
+    names = [f"{number:02}.conf" for number in range(20)]
+    pages = {f"etc/ssh/sshd_config.d/{name}": "Include sshd_config.d/*.conf\n" for name in names}
+    pages["etc/ssh/sshd_config"] = "Include sshd_config.d/*.conf\nUsePAM yes\n"
+    pages |= {f"etc/pam.d/{name}": "".join(f"@include {other}\n" for other in names) for name in names}
+    pages["etc/pam.d/sshd"] = "@include 00.conf\nsession required pam_limits.so\n"
+    found = read(tmp_path, pages)
+    assert (found.use_pam, found.pam["sshd"]) == (True, True)
+    assert with_limits(Tree(tmp_path), "00.conf") is None
+
+
 def test_another_name_of_a_unit_is_not_counted_twice(tmp_path: Path) -> None:
     plant(
         tmp_path,

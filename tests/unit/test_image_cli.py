@@ -10,7 +10,8 @@ import pytest
 
 from railwright.cli import main
 from railwright.cli.image import read_recipe
-from railwright.node.model import InputError
+from railwright.image.bake import shape_unsaid
+from railwright.node.model import InputError, Policy
 from tests.unit.test_image_seal import USED, tree
 
 DOCS = Path(__file__).parents[2] / "docs/image.md"
@@ -68,4 +69,16 @@ def test_an_audit_of_a_disk_searches_all_of_it(tmp_path: Path, capsys: pytest.Ca
     disk.write_bytes(bytes(4096) + b"planted-secret-4711" + bytes(4096))
     assert audit(capsys, disk, "--forbid", "planted-secret-4711")[0] == 1
     assert audit(capsys, disk, "--forbid", "another-secret")[0] == 0
+    # Nothing was asked, so nothing was answered.
+    assert audit(capsys, disk)[0] == 2
     assert main(["image", "audit", str(tmp_path / "nowhere")]) == 2
+
+
+def test_a_bake_warns_of_what_its_image_could_not_refuse_or_hold_back() -> None:
+    whole = {"expect": {"gpus": 8, "rails": 8}, "boot": {"gate": ["slurmd.service"]}}
+    assert shape_unsaid(Policy.read(whole, "policy")) == []
+    for left_out, named in (("expect", ["gpus", "rails"]), ("boot", ["gate"])):
+        said = shape_unsaid(
+            Policy.read({key: value for key, value in whole.items() if key != left_out}, "policy")
+        )
+        assert [line.split()[0].rpartition(".")[2] for line in said] == named

@@ -28,6 +28,25 @@ USED = {
     "etc/apt/sources.list": "deb http://archive.example/debian trixie main\n",
     "etc/apt/sources.list.d/railwright-local.sources": "Types: deb\n",
     "root/.ssh/authorized_keys": "ssh-ed25519 AAAA controller\n",
+    "etc/dropbear/initramfs/dropbear_ed25519_host_key": "secret",
+    "etc/NetworkManager/system-connections/eno1.nmconnection": "psk=secret\n",
+    "etc/NetworkManager/system-connections/railwright-rail0.nmconnection": "[connection]\n",
+    "etc/sysconfig/network-scripts/ifcfg-eno1": "HWADDR=02:00:00:00:00:01\n",
+    "etc/sysconfig/network-scripts/ifcfg-lo": "DEVICE=lo\n",
+    "etc/apt/auth.conf.d/bake.conf": "machine archive.example login bake password hunter2\n",
+    "etc/apt/auth.conf.d/railwright-local.conf": "machine archive.example\n",
+    "etc/salt/minion_id": "bake01\n",
+    "etc/slurm/jwt_hs256.key": "secret",
+    "etc/credstore/ssh.authorized_keys.root": "ssh-ed25519 AAAA\n",
+    "etc/security/opasswd": "root:1:$6$x\n",
+    "etc/crypttab": "swap UUID=1 none\n",
+    "var/lib/wtmpdb/wtmp.db": "SQLite",
+    "var/lib/lastlog/lastlog2.db": "SQLite",
+    "var/lib/sss/db/cache_example.ldb": "TDB",
+    "var/lib/dkms/mok.key": "secret",
+    "var/lib/dkms/mok.pub": "public",
+    "root/anaconda-ks.cfg": "rootpw --iscrypted $6$x\n",
+    "home/op/.aws/credentials": "aws_secret_access_key = x\n",
     "root/.bash_history": "mysql -p hunter2\n",
     "home/op/.ssh/id_ed25519": "secret\n",
     "home/op/notes": "stays\n",
@@ -44,6 +63,8 @@ USED = {
 STAYS = (
     "etc/ssh/sshd_config", "etc/iscsi/iscsid.conf", "home/op/notes", "etc/netplan/60-railwright.yaml",
     "etc/apt/sources.list.d/railwright-local.sources", "etc/railwright/policy.json",
+    "etc/NetworkManager/system-connections/railwright-rail0.nmconnection", "etc/sysconfig/network-scripts/ifcfg-lo",
+    "etc/apt/auth.conf.d/railwright-local.conf", "var/lib/dkms/mok.pub",
 )  # fmt: skip
 
 
@@ -102,13 +123,93 @@ def test_a_tree_with_a_resolver_of_its_own_asks_that_one_and_stays_so(tmp_path: 
         assert seal.leftovers(root) == []
 
 
-def test_a_link_out_of_the_tree_leads_nowhere(tmp_path: Path) -> None:
-    outside = tree(tmp_path / "host", {"ssh/ssh_host_rsa_key": "the controller's own\n"})
-    root = tree(tmp_path / "tree", {"etc/machine-id": ""})
-    (root / "etc/ssh").symlink_to(outside / "ssh")
-    assert seal.leftovers(root) == []
+# What the controller has under the same names: nothing of it may be read, written or removed.
+OWN = {
+    "etc/ssh/ssh_host_rsa_key": "the controller's own\n",
+    "etc/machine-id": "4c1e0b3a5d6f4e7f8a9b0c1d2e3f4a5b\n",
+    "etc/fstab": "UUID=1 / ext4 defaults 0 1\n",
+    "etc/hosts": "127.0.1.1 controller\n",
+    "etc/apt/sources.list": "deb http://archive.example/debian trixie main\n",
+    "var/log/syslog": "Nov 30 controller\n",
+    "var/lib/iscsi/nodes": "x",
+    "root/.ssh/authorized_keys": "ssh-ed25519 AAAA\n",
+}
+
+
+@pytest.mark.parametrize(
+    "link", ["etc", "var", "root", "etc/ssh", "etc/apt", "var/log", "etc/fstab", "etc/machine-id"]
+)
+def test_a_link_out_of_the_tree_leads_nowhere(tmp_path: Path, link: str) -> None:
+    host = tree(tmp_path / "host", OWN)
+    root = tree(tmp_path / "tree", {"usr/lib/systemd/systemd-resolved": "", "usr/lib/open-iscsi/x": ""})
+    (root / link).parent.mkdir(parents=True, exist_ok=True)
+    (root / link).symlink_to(host / link)
+    for place in (host / "etc", host / "var"):
+        assert place.is_dir()
+    seal.leftovers(root)
+    seal.seal(root, "deb http://archive.example/debian trixie main")
+    assert {path: (host / path).read_text("utf-8") for path in OWN} == OWN
+    assert paths(host) == set(OWN)
+
+
+def test_a_link_within_the_tree_hides_nothing_behind_it(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path, {"data/home/op/.ssh/id_rsa": "secret\n", "data/log/syslog": "x\n", "etc/machine-id": ""}
+    )
+    (root / "var").mkdir()
+    (root / "home").symlink_to("/data/home")
+    (root / "var/log").symlink_to("../data/log")
+    assert {path for path, _ in seal.leftovers(root)} == {"data/home/op/.ssh", "data/log/syslog"}
     seal.seal(root)
-    assert (outside / "ssh/ssh_host_rsa_key").read_text("utf-8") == "the controller's own\n"
+    assert seal.leftovers(root) == []
+    assert paths(root) == {"etc/machine-id"}
+
+
+def test_a_circle_of_links_is_an_error_that_names_its_path(tmp_path: Path) -> None:
+    (tmp_path / "etc").symlink_to("etc")
+    with pytest.raises(InputError, match="lead in a circle"):
+        seal.leftovers(tmp_path)
+
+
+def test_the_disks_and_the_name_of_one_machine_leave_the_tables_that_all_machines_have(
+    tmp_path: Path,
+) -> None:
+    root = tree(
+        tmp_path,
+        {
+            "etc/hostname": "bake01\n",
+            "etc/fstab": "# disks\nUUID=1 / ext4 defaults 0 1\n/dev/sda2 none swap sw 0 0\n/swap.img none swap sw 0 0\n"
+            "tmpfs /scratch tmpfs size=1g 0 0\nfiler:/home /home nfs defaults 0 0\n",
+            "etc/hosts": "127.0.0.1 localhost\n127.0.1.1 bake01.example bake01\n192.0.2.7 bake01\n192.0.2.8 filer\n",
+        },
+    )
+    assert {"etc/fstab", "etc/hosts"} <= {path for path, _ in seal.leftovers(root)}
+    seal.seal(root)
+    assert (root / "etc/fstab").read_text("utf-8") == (
+        "# disks\ntmpfs /scratch tmpfs size=1g 0 0\nfiler:/home /home nfs defaults 0 0\n"
+    )
+    assert (root / "etc/hosts").read_text("utf-8") == "127.0.0.1 localhost\n192.0.2.8 filer\n"
+    assert seal.leftovers(root) == []
+
+
+def test_an_initiator_of_debian_is_asked_to_make_its_name_and_not_left_without_a_file(tmp_path: Path) -> None:
+    root = tree(tmp_path, {**USED, "usr/lib/open-iscsi/startup-checks.sh": ""})
+    for _ in range(2):
+        seal.seal(root)
+        # What the package brings: its startup-checks.sh makes a name for that, and stops where there is no file.
+        assert (root / "etc/iscsi/initiatorname.iscsi").read_text("utf-8") == "GenerateName=yes\n"
+        assert seal.leftovers(root) == []
+
+
+def test_a_machine_is_found_by_its_id_in_files_and_in_their_names(tmp_path: Path) -> None:
+    own = USED["etc/machine-id"].strip()
+    root = tree(
+        tmp_path, {**USED, f"boot/loader/entries/{own}-6.12.conf": "x", "etc/agent.conf": f"id={own}\n"}
+    )
+    assert seal.identity(root) == own
+    seal.seal(root)
+    assert seal.identity(root) is None
+    assert seal.holders(root, (own,)) == [f"boot/loader/entries/{own}-6.12.conf", "etc/agent.conf"]
 
 
 def test_private_keys_are_found_by_their_bytes_and_not_in_programs_and_samples(tmp_path: Path) -> None:
@@ -123,9 +224,12 @@ def test_private_keys_are_found_by_their_bytes_and_not_in_programs_and_samples(t
             "opt/tool/deploy.pem": key,
             "usr/bin/ssh": "\0-----BEGIN OPENSSH PRIVATE KEY-----\0\n",
             "usr/share/doc/openssl/key.pem": key,
+            # What a person calls a test is none of a package's; and a cloud's key is a line of JSON.
+            "root/tests/key.pem": key,
+            "opt/cloud.json": '{"private_key": "' + key.replace("\n", "\\n") + '"}',
         },
     )
-    assert seal.private_keys(root) == ["opt/tool/deploy.pem"]
+    assert seal.private_keys(root) == ["opt/cloud.json", "opt/tool/deploy.pem", "root/tests/key.pem"]
 
 
 def test_a_text_is_found_in_a_disk_wherever_it_lies_also_over_the_edge_of_two_reads(tmp_path: Path) -> None:

@@ -192,6 +192,59 @@ def test_what_is_in_force_is_decided_as_the_kernel_does(
     assert cmdline.lacking(line, wanted) == lacks
 
 
+# By hand after the GRUB manual, "Quoting" and "Words, Operators and reserved words"; left is what GRUB's script has.
+SCRIPTS = [
+    ("root=1 ro  quiet", ["root=1", "ro", "quiet"]),
+    ("ro pci=config_acs=A@1;B@2 quiet", ["ro", "pci=config_acs=A@1"]),
+    ("ro 'pci=config_acs=A@1;B@2' quiet", ["ro", "pci=config_acs=A@1;B@2", "quiet"]),
+    ('ro "pci=config_acs=A@1;B@2" quiet', ["ro", "pci=config_acs=A@1;B@2", "quiet"]),
+    ("ro pci=config_acs='A@1;B@2' quiet", ["ro", "pci=config_acs=A@1;B@2", "quiet"]),
+    ("ro pci=config_acs=A@1\\;B@2 quiet", ["ro", "pci=config_acs=A@1;B@2", "quiet"]),
+    ('dyndbg="file x +p" ro', ["dyndbg=file x +p", "ro"]),
+    ('\'it\\\' "a \\"b\\" \\n"', ["it\\", 'a "b" \\n']),
+    ("quiet splash $vt_handoff ${more} ro", ["quiet", "splash", "$vt_handoff", "${more}", "ro"]),
+    ("ro & quiet", ["ro"]),
+    ("ro # quiet", ["ro"]),
+    ("ro a#b }", ["ro", "a#b"]),
+    ("", []),
+]
+
+
+@pytest.mark.parametrize(("script", "words"), SCRIPTS)
+def test_grubs_script_hands_on_what_its_quotes_hold_together_and_nothing_after_an_end(
+    script: str, words: list[str]
+) -> None:
+    assert cmdline.grub_words(script) == words
+
+
+@pytest.mark.parametrize(("mark", "whole"), [("'", True), ('"', True), ("", False)])
+def test_a_word_with_a_semicolon_is_in_the_menu_only_where_it_is_quoted(mark: str, whole: bool) -> None:
+    word = "pci=config_acs=xx000x0@0000:20:01.0;xx000x0@0000:22:00.0"
+    lines = cmdline.grub_lines(MENU.replace("iommu=pt", f"{mark}{word}{mark} iommu=pt"))
+    assert [cmdline.holds(line, [word, "iommu=pt"]) for line in lines] == [whole] * 3
+
+
+def test_the_kernel_gets_a_word_with_blanks_between_double_quotes_and_a_semicolon_as_it_is() -> None:
+    """grub-core/lib/cmdline.c puts the quotes around the whole word; the kernel takes them off again."""
+    line = cmdline.as_booted("ro dyndbg='file x +p' 'pci=config_acs=A@1;B@2'")
+    assert line == 'ro "dyndbg=file x +p" pci=config_acs=A@1;B@2'
+    assert cmdline.holds(line, ["dyndbg=file x +p", "pci=config_acs=A@1;B@2"])
+    # systemd-boot hands quotes on.
+    assert cmdline.holds('ro "pci=config_acs=A@1;B@2"', ["pci=config_acs=A@1;B@2"])
+
+
+def test_a_drop_in_has_quotes_only_around_what_grub_would_take_apart_byte_for_byte() -> None:
+    text = cmdline.drop_in_text("iommu=pt pci=config_acs=xx000x0@0000:20:01.0;xx000x0@0000:22:00.0")
+    assert text.splitlines()[1:] == [
+        'GRUB_CMDLINE_LINUX_DEFAULT="${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }'
+        "iommu=pt 'pci=config_acs=xx000x0@0000:20:01.0;xx000x0@0000:22:00.0'\""
+    ]
+    assert cmdline.read_drop_in(text) == "iommu=pt pci=config_acs=xx000x0@0000:20:01.0;xx000x0@0000:22:00.0"
+    assert cmdline.read_drop_in(text.replace("'", "")) == "iommu=pt pci=config_acs=xx000x0@0000:20:01.0", (
+        "what was written bare is read as GRUB reads it"
+    )
+
+
 def test_entries_of_the_boot_loader_specification_take_what_grubenv_holds() -> None:
     environment = cmdline.grubenv(
         "# GRUB Environment Block\nsaved_entry=x\nkernelopts=root=1 ro iommu=pt\n####\n"

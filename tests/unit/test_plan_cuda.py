@@ -74,6 +74,11 @@ def test_pci_ids_agrees_on_the_capability_of_every_chip_that_it_names() -> None:
     assert seen > 250
 
 
+@pytest.mark.parametrize("device", [None, "", "0x", "GH100", "0x2330 ", "0x12330"])
+def test_what_is_no_device_id_is_no_chip(device: str | None) -> None:
+    assert table.architecture("0x10de", device) is None
+
+
 def test_every_chip_of_a_known_generation_has_a_capability_and_the_other_way_round() -> None:
     for number in range(0x1300, 0x3300):
         device = f"0x{number:04x}"

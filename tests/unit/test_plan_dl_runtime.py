@@ -39,7 +39,7 @@ def lock(**versions: str) -> str:
 
 
 TRAIN = lock(torch="2.9.1+cu130", nvidia_nccl_cu13="2.27.7")
-SERVE = lock(torch="2.9.1+cu130", vllm="0.11.0")
+SERVE = lock(torch="2.9.1+cu130", vllm="0.11.0", sglang="0.5.4")
 
 
 def asked(
@@ -238,7 +238,7 @@ def test_each_replica_has_its_gpus_in_pci_order_its_cores_and_its_port() -> None
         ),
         (
             "sglang",
-            "bin/python -m sglang.launch_server --model-path /srv/models/m --tp 2 --host 127.0.0.1 "
+            "bin/python -m sglang.launch_server --model-path /srv/models/m --tp-size 2 --host 127.0.0.1 "
             "--port ${RAILWRIGHT_PORT}",
         ),
     ],
@@ -250,6 +250,8 @@ def test_the_unit_runs_the_engine_of_the_environment_that_is_meant(engine: str, 
     text = unit["/etc/systemd/system/railwright-serve-m@.service"]
     assert f"ExecStart=/opt/railwright/serve/current/{command} --max-model-len 4096\n" in text
     assert "DynamicUser=yes\n" in text
+    # The engines look for ninja when they start.
+    assert "\nEnvironment=PATH=/opt/railwright/serve/current/bin:/usr/local/sbin:" in text
 
 
 def test_systemd_itself_reads_the_unit(tmp_path: Path) -> None:
@@ -297,6 +299,56 @@ def test_two_servers_never_share_a_gpu_and_one_that_finds_too_few_is_refused() -
     (refused,) = (finding for finding in said if finding.severity == "error")
     assert refused.where == "policy.dl_runtime.servers.c"
     assert "8 GPUs 0 with cores in the plan are left" in refused.why
+
+
+@pytest.mark.parametrize(
+    ("port", "why"),
+    [
+        (8003, "8003 is a port of a, too"),
+        (7999, "8000 is a port of a, too (4 from 7999 on are asked for)"),
+        (8004, None),
+        (65533, "4 ports from 65533 on end at 65536"),
+    ],
+)
+def test_every_replica_has_a_port_of_its_own_or_the_server_is_refused(port: int, why: str | None) -> None:
+    servers = {"a": server(replicas=4), "b": server(port=port)}
+    found, said = made(asked(servers=servers))
+    assert found is not None
+    shown = [entry["path"] for entry in found.entries if entry.get("path", "").endswith(".env")]
+    assert len(shown) == (8 if why is None else 4)
+    told = [finding.why for finding in said if finding.code == "dl_runtime.ports"]
+    assert (not told) if why is None else (why in told[0])
+
+
+def test_an_engine_that_the_lock_has_not_got_is_refused() -> None:
+    serve = {"lock": lock(torch="2.9.1+cu130", sglang="0.5.4"), "profile": "inference", "wheelhouse": "/w"}
+    found, said = made(asked(environments={"serve": serve}, servers={"m": server()}))
+    assert found is not None
+    assert not [entry for entry in found.entries if "serve-m" in entry.get("path", "")]
+    (told,) = (finding for finding in said if finding.code == "dl_runtime.engine")
+    assert told.why == "it is vllm, and the lock of the environment serve has no vllm"
+
+
+def test_a_gpu_that_is_cut_into_instances_serves_nobody() -> None:
+    facts = machine(H100)
+    facts = replace(facts, gpus=(replace(facts.gpus[0], name="GPU1", mig=True),))
+    found, _ = made(asked(servers={"m": server(tensor_parallel=4)}), facts)
+    assert found is not None
+    shown = [
+        env(entry["content"])["CUDA_VISIBLE_DEVICES"]
+        for entry in found.entries
+        if entry.get("path", "").endswith(".env")
+    ]
+    assert shown == ["0,2,3,4"]
+
+
+# nvcc's manual, "GPU Feature List": Hopper from 11.8 on; H100 is 9.0.
+@pytest.mark.parametrize(("build", "severity"), [("cu117", "error"), ("cu118", None), ("cu130", None)])
+def test_a_build_whose_cuda_makes_no_code_for_a_gpu_is_an_error(build: str, severity: str | None) -> None:
+    environments = {"train": {"lock": lock(torch=f"2.0.1+{build}"), "wheelhouse": "/w"}}
+    found, said = made(asked(environments=environments))
+    assert codes(said).get("dl_runtime.architecture") == severity
+    assert (found is None) == (severity is not None)
 
 
 def test_a_replica_over_two_numa_nodes_is_told_and_its_memory_left_to_the_kernel() -> None:
@@ -380,6 +432,13 @@ def test_images_are_entries_with_their_digest() -> None:
         ({"servers": {"m": server(tensor_parallel=0)}}, "servers.m"),
         ({"servers": {"m": server(model="a b")}}, "servers.m.model"),
         ({"servers": {"m": server(arguments=["$(reboot)"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["--api-key=hunter2"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["--port", "1"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["-tp=8"])}}, "servers.m.arguments[0]"),
+        (
+            {"environments": {"t": {"lock": TRAIN, "indexes": ["http://x/simple"], "netrc": "/etc/netrc"}}},
+            "environments.t.netrc",
+        ),
     ],
 )
 def test_a_policy_that_cannot_be_is_refused_with_its_place_and_without_secrets(

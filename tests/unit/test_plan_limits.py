@@ -161,6 +161,50 @@ def test_more_files_than_the_kernel_allows_is_refused_since_nobody_could_log_in(
     planned(facts(nr_open=1048576), asked())
 
 
+def test_what_the_policys_own_sysctls_allow_later_counts_like_what_the_kernel_allows_now() -> None:
+    lower = Policy.read({"limits": {}, "sysctls": {"fs.nr_open": "524288"}})
+    found = refusal(facts(), lower)
+    assert (found.code, "524288" in found.why) == ("limits.nr_open", True)
+    # fs/file.c: sysctl_nr_open = 1024*1024, which is what holds where nobody has looked.
+    assert refusal(machine(H100), asked(nofile=1048577)).code == "limits.nr_open"
+    assert refusal(facts(nr_open=None), asked(nofile=1048577)).code == "limits.nr_open"
+    planned(machine(H100), asked())
+
+
+def test_more_files_than_a_kernel_allows_when_it_starts_are_told_unless_the_policy_keeps_them_allowed() -> (
+    None
+):
+    assert "limits.nr_open_kept" in codes(facts(), asked(nofile=2097152))
+    kept = Policy.read({"limits": {"nofile": 2097152}, "sysctls": {"fs.nr_open": "2097152"}})
+    assert "limits.nr_open_kept" not in codes(facts(), kept)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"units": ["../../cron.d/x.service"]},
+        {"processes": [{"unit": "a b.service", "process": "a", "memlock": ["1", "1"], "nofile": ["1", "1"]}]},
+        {
+            "processes": [
+                {"unit": "a.service", "process": "a", "memlock": ["lots", "1"], "nofile": ["1", "1"]}
+            ]
+        },
+        {"first": {"unit": "init.scope", "process": "systemd", "memlock": [], "nofile": ["1", "1"]}},
+    ],
+)
+def test_facts_that_no_kernel_and_no_systemd_write_are_refused_with_their_place(
+    wrong: dict[str, Any],
+) -> None:
+    with pytest.raises(InputError) as caught:
+        Facts.read({**to_json(machine(H100)), "limits": wrong})
+    assert caught.value.where.startswith("facts.limits.")
+
+
+def test_a_user_of_podman_is_told_to_log_in_again() -> None:
+    node = replace(facts(processes=()), containers=Containers(programs=("podman",)))
+    assert codes(node, asked()) == ["limits.podman"]
+
+
 def test_a_node_that_may_not_raise_limits_is_refused_what_it_does_not_have() -> None:
     held = ProcessLimits("init.scope", "systemd", LOW, MANY)
     found = refusal(facts(may_raise=False, first=held), asked())

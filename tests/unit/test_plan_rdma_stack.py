@@ -94,6 +94,8 @@ def test_a_policy_without_the_group_writes_and_says_nothing() -> None:
         ("mlnx-ofed-kernel-dkms", "25.10.OFED.25.10.0.5.1-1", True),
         ("doca-ofed", "3.2.3-1", True),
         ("kmod-mlnx-ofa_kernel", "25.10-1", True),
+        ("libibverbs-utils", "51.0-1.el9", False),
+        ("rdma-core-devel", "2404mlnx51-1.2404066.el9", True),
     ],
 )
 def test_whose_a_package_is_is_told_by_its_name_or_its_version(name: str, version: str, doca: bool) -> None:
@@ -132,10 +134,28 @@ def test_a_policy_that_mixes_by_itself_is_refused() -> None:
     assert "libibverbs1 44.0-2" in mix(facts({}), asked("doca", wrong)).where
 
 
+def test_a_name_with_its_architecture_hides_no_mix() -> None:
+    wrong: dict[str, str | None] = {**DOCA, "libibverbs1:amd64": "44.0-2"}
+    assert "libibverbs1:amd64 44.0-2" in mix(facts({}), asked("doca", wrong)).where
+    named: dict[str, str | None] = {f"{name}:amd64": version for name, version in DOCA.items()}
+    planned(facts(INBOX), asked("doca", named))
+
+
+def test_docas_modules_on_red_hat_are_known_by_the_package_beside_them() -> None:
+    # Built by doca-kernel-support without kmods: mlnx-ofa_kernel and mlnx-ofa_kernel-modules.
+    red_hat = {"mlnx-ofa_kernel": "25.10-OFED.25.10.0.5.1.1.rhel9u6", "rdma-core": "2510mlnx59-1.2510051"}
+    host = replace(machine(H100).host, modules=(Module("mlx5_core", "25.10-0.5.1"),))
+    assert "rdma_stack.loaded" not in codes(facts(red_hat, host=host), asked(None))
+
+
 def test_a_mix_that_stands_there_is_told_where_only_findings_are_asked_for() -> None:
     half = {**INBOX, "mlnx-ofed-kernel-dkms": "25.10-1"}
     assert mix(facts(half), asked(None)).where == "1 packages of DOCA-OFED, 3 of the distribution"
     assert codes(facts(INBOX), asked(None)) == []
+    # doca-host holds an archive and its key, and none of the stack.
+    archive = {**INBOX, "doca-host": "3.2.1-044000-25.10-debian12"}
+    assert codes(facts(archive), asked(None)) == []
+    planned(facts(archive), asked("inbox", dict(INBOX)))
 
 
 # ----- order ---------------------------------------------------------------------------------------------------------
@@ -339,6 +359,17 @@ def test_a_build_that_fails_is_told_with_its_log_and_tried_again(tmp_path: Path,
     assert f"dkms {verb} of nvidia 580.173.02" in failure.why
     assert "make.log" in failure.remedy
     assert apply(ENTRY, root=str(root), tools=Dkms(root)).failures == ()
+
+
+def test_an_older_dkms_that_leaves_what_it_has_built_is_not_taken_for_a_clock_that_is_wrong(
+    tmp_path: Path,
+) -> None:
+    root = node_with_old_modules(tmp_path)
+    # dkms 2.8.7 (Ubuntu 22.04), maybe_build_module: it looks at no --force and ends with 0.
+    said = Said(0, f"Module nvidia/580.173.02 already built for kernel {KERNEL} (x86_64).\n", "")
+    (failure,) = apply(ENTRY, root=str(root), tools=lambda argv: said).failures
+    assert "leaves what it has built" in failure.why
+    assert f"dkms unbuild -m nvidia -v 580.173.02 -k {KERNEL} -a x86_64" in failure.remedy
 
 
 def test_modules_that_dkms_did_not_build_are_named_and_left(tmp_path: Path) -> None:

@@ -22,22 +22,25 @@ from railwright.node.model.wheel_lock import read_lock
 from tests.unit.stack_support import machine
 from tests.unit.test_libraries import library
 
+DEVICE = {"name": "NVIDIA H100 80GB HBM3", "bytes": 85 << 30, "capability": "9.0"}
 TORCH = {
     "version": "2.9.1+cu130",
     "path": "/x",
     "cuda": "13.0",
     "available": True,
     "nccl": "2.27.7",
-    "devices": [{"name": "NVIDIA H100 80GB HBM3", "bytes": 85 << 30, "capability": "9.0"}],
+    "devices": [DEVICE],
 }
 GPU = {"pci": "0000:18:00.0", "driver": "nvidia"}
+LOCK = f"torch==2.9.1 --hash=sha256:{'a' * 64}\n"
+VERSION = f"{read_lock(LOCK, 'lock').digest[:12]}-py3.12"
 
 
 def found(**changes: Any) -> dict[str, Any]:
     torch = {**TORCH, **changes.pop("torch", {})}
     whole = {
         "python": "3.12.3",
-        "prefix": "/opt/railwright/train/current",
+        "prefix": f"/opt/railwright/train/{VERSION}",
         "visible": None,
         "gpus": [GPU],
         "switches": [],
@@ -115,6 +118,23 @@ def test_torch_that_cannot_be_imported_is_a_fault_with_a_gpu_and_without() -> No
         (dark(nodes=[]), "no_nodes", "/dev has no nvidia0"),
         (dark(), "unknown", "torch says: No CUDA GPUs are available"),
         (found(gpus=[GPU, GPU]), "missing_gpu", "CUDA sees 1 of the 2 GPUs on the bus"),
+        (
+            found(gpus=[GPU, GPU], instances=14),
+            "mig",
+            "sees 1 of the 2 GPUs on the bus: they are cut into 14 GPU instances",
+        ),
+        # An index that is not there ends the list (CUDA programming guide, CUDA_VISIBLE_DEVICES).
+        (found(gpus=[GPU] * 8, visible="0,9,1"), "hidden", "'0,9,1', and CUDA sees 1"),
+        (
+            found(gpus=[GPU] * 8, container=True, nodes=["nvidia0", "nvidia1"]),
+            "missing_gpu",
+            "sees 1 of the 2",
+        ),
+        (
+            found(torch={"devices": [{**DEVICE, "fails": "AcceleratorError: no kernel image"}]}),
+            "dead_gpu",
+            "GPU 0 (NVIDIA H100 80GB HBM3, compute capability 9.0) computes nothing: AcceleratorError: no kernel",
+        ),
     ],
 )
 def test_cuda_that_should_work_and_does_not_is_told_with_its_cause(
@@ -132,6 +152,82 @@ def test_the_fabric_manager_is_named_where_the_switches_are_not_set_up() -> None
 
 def test_gpus_that_somebody_hides_on_purpose_are_no_fault() -> None:
     assert selftest.judge(found(gpus=[GPU, GPU], visible="0"))[0] == selftest.GOOD
+    assert selftest.judge(found(gpus=[GPU, GPU], visible="0,-1,1"))[0] == selftest.GOOD
+    # A container that was given one of eight.
+    assert selftest.judge(found(gpus=[GPU] * 8, container=True))[0] == selftest.GOOD
+
+
+class Sum:
+    """As much of a tensor as the self-test uses."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def __mul__(self, other: int) -> Sum:
+        return self
+
+    def sum(self) -> Sum:
+        return self
+
+    def item(self) -> float:
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (2048.0, None),
+        (2047.0, "1024 times 2 is 2047.0"),
+        (None, "RuntimeError: CUDA error: no kernel image is available"),
+    ],
+)
+def test_each_gpu_computes_something_before_it_is_good(value: float | None, told: str | None) -> None:
+    class Torch:
+        @staticmethod
+        def ones(count: int, device: str) -> Sum:
+            assert (count, device) == (1024, "cuda:3")
+            if value is None:
+                raise RuntimeError("CUDA error: no kernel image is available\nmore")
+            return Sum(value)
+
+    assert selftest._fails(Torch, 3) == told
+
+
+def test_gpu_instances_are_counted_where_the_driver_lists_them(tmp_path: Path) -> None:
+    for place in ("gpu0/mig/gi1/ci0", "gpu0/mig/gi2", "gpu1/mig"):
+        (tmp_path / "proc/driver/nvidia/capabilities" / place).mkdir(parents=True)
+    assert selftest.instances(tmp_path) == 2
+
+
+def test_a_rank_that_fails_is_named_while_the_others_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ranks.py"
+    program.write_text(
+        "import sys, time\n"
+        "if sys.argv[3] == '1':\n"
+        "    sys.exit('NCCL error: unhandled system error')\n"
+        "time.sleep(120)\n"
+    )
+    monkeypatch.setattr(selftest, "__file__", str(program))
+    monkeypatch.setattr(selftest, "_LIMIT_SECONDS", 60)
+    with pytest.raises(RuntimeError, match="rank 1 of reduce: NCCL error: unhandled system error"):
+        selftest.run_ranks("reduce", 2)
+
+
+def test_a_test_that_dies_leaves_no_page_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "train.json"
+    page.write_text(json.dumps(page_of(found())))
+
+    def dies(asked: Any) -> Any:
+        raise SystemExit(139)
+
+    monkeypatch.setattr(selftest, "report", dies)
+    with pytest.raises(SystemExit):
+        selftest.main(["--write", str(page)])
+    assert not page.exists()
 
 
 # The numbers of cuda.h 13.0.
@@ -206,7 +302,6 @@ def test_the_program_writes_its_page_and_ends_with_its_code(tmp_path: Path) -> N
 
 # ----- into the report -----------------------------------------------------------------------------------------------
 
-LOCK = f"torch==2.9.1 --hash=sha256:{'a' * 64}\n"
 ENTRY = {"kind": "python_environment", "name": "train", "lock": LOCK}
 
 
@@ -214,7 +309,7 @@ def facts(tmp_path: Path, page: dict[str, Any] | None, version: str | None = Non
     link = tmp_path / "opt/railwright/train/current"
     link.parent.mkdir(parents=True)
     if version != "none":
-        link.symlink_to(version or f"{read_lock(LOCK, 'lock').digest[:12]}-py3.12")
+        link.symlink_to(version or VERSION)
     if page is not None:
         place = tmp_path / "run/railwright-self-test/train.json"
         place.parent.mkdir(parents=True)
@@ -255,6 +350,27 @@ def test_what_the_page_finds_wrong_is_an_error_of_the_report(tmp_path: Path) -> 
 def test_no_page_and_no_gpu_are_never_good(tmp_path: Path, page: dict[str, Any] | None) -> None:
     _, test = environment(facts(tmp_path, page), "dl_runtime", ENTRY)
     assert not test.seen
+
+
+def test_a_page_of_another_version_and_one_with_another_verdict_are_never_good(tmp_path: Path) -> None:
+    """The environment was built anew since; or the page is not what the self-test writes."""
+    _, test = environment(
+        facts(tmp_path / "a", page_of(found(prefix="/opt/railwright/train/0123456789ab-py3.12"))),
+        "dl_runtime",
+        ENTRY,
+    )
+    assert not test.seen
+    _, test = environment(
+        facts(tmp_path / "b", {**page_of(found()), "verdict": "x" * 9000}), "dl_runtime", ENTRY
+    )
+    assert not test.seen
+
+
+def test_a_page_that_goes_on_and_on_is_cut(tmp_path: Path) -> None:
+    many = {**page_of(found()), "problems": [{"why": "w" * 900, "remedy": ""}] * 900}
+    (runtime,) = facts(tmp_path, many).runtimes or ()
+    assert runtime.self_test is not None
+    assert len("".join(runtime.self_test.problems)) <= 64 * 500
 
 
 def test_a_link_to_another_version_and_none_at_all_are_errors(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,16 @@ def boot(node: Path) -> None:
     menu = (node / "boot/grub/grub.cfg").read_text()
     words = re.search(r"linux \S+ (.*)", menu)
     assert words is not None
-    (node / "proc/cmdline").write_text(words[1] + "\n")
+    (node / "proc/cmdline").write_text(as_grub_takes_it(words[1]) + "\n")
     for left in (node / "run").iterdir():
         left.unlink()
+
+
+def as_grub_takes_it(script: str) -> str:
+    """Quotes and ends of a command as a POSIX shell has them, which GRUB's script follows there."""
+    lexer = shlex.shlex(script, posix=True, punctuation_chars=";&|<>")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return " ".join(takewhile(lambda word: word != ";", lexer))
 
 
 def first_words(node: Path) -> str:
@@ -219,6 +227,39 @@ def test_two_slices_that_set_the_same_key_are_refused(tmp_path: Path) -> None:
         apply({**entries(), **entries("iommu=off", name="pcie")}, root=str(node), tools=grub)
 
 
+SEVERAL = "pci=config_acs=xx000x0@0000:20:01.0;xx000x0@0000:22:00.0"
+
+
+@pytest.mark.parametrize("word", [SEVERAL, "pci=disable_acs_redir=0000:20:01.0;0000:22:00.0"])
+def test_a_word_with_a_semicolon_gets_whole_through_grubs_script_to_the_kernel(
+    tmp_path: Path, word: str
+) -> None:
+    node, grub = grub_node(tmp_path / "node")
+    menu = (node / "boot/grub/grub.cfg").read_bytes()
+    assert apply(entries("iommu=pt", word), root=str(node), tools=grub).failures == ()
+    assert first_words(node).endswith(f"console=tty0 quiet iommu=pt '{word}'")
+    boot(node)
+    assert (node / "proc/cmdline").read_text().split()[-1] == word
+    again = apply(entries("iommu=pt", word), root=str(node), tools=grub)
+    assert (again.changed, again.reboot_needed, again.failures) == (False, (), ())
+    assert revert(root=str(node), tools=grub).failures == ()
+    assert (node / "boot/grub/grub.cfg").read_bytes() == menu
+
+
+def test_a_drop_in_that_an_earlier_version_wrote_without_quotes_is_written_anew(tmp_path: Path) -> None:
+    node, grub = grub_node(tmp_path / "node")
+    apply(entries(SEVERAL), root=str(node), tools=grub)
+    path = node / DROP_IN[1:]
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"'", b""))
+    (node / "boot/grub/grub.cfg").write_text(grub.menu())
+    boot(node)
+    assert "0000:22:00.0" not in (node / "proc/cmdline").read_text()
+    outcome = apply(entries(SEVERAL), root=str(node), tools=grub)
+    assert (outcome.failures, outcome.reboot_needed) == ((), (ID,))
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -322,3 +363,41 @@ def test_a_revert_gives_every_entry_its_own_word_again(tmp_path: Path) -> None:
     apply(entries(), root=str(node), tools=grubby)
     assert revert(root=str(node), tools=grubby).failures == ()
     assert options(node) == ["options root=1 ro iommu=off"] * 2
+
+
+def with_grub(node: Path, environment: str = "# GRUB Environment Block\n") -> None:
+    plant(node, "/boot/grub2/grubenv", environment)
+
+
+def test_grubby_gets_a_word_with_a_semicolon_in_quotes_that_its_own_file_can_hold(tmp_path: Path) -> None:
+    """grubby writes GRUB_CMDLINE_LINUX="..." and escapes nothing: double quotes would end that shell's word."""
+    node, grubby = bls_node(tmp_path / "node", "root=1 ro", "root=1 ro")
+    with_grub(node)
+    outcome = apply(entries(SEVERAL), root=str(node), tools=grubby)
+    assert (outcome.failures, outcome.reboot_needed) == ((), (ID,))
+    assert options(node) == [f"options root=1 ro '{SEVERAL}'"] * 2
+    plant(node, "/proc/cmdline", f"root=1 ro {SEVERAL}\n")
+    again = apply(entries(SEVERAL), root=str(node), tools=grubby)
+    assert (again.changed, again.reboot_needed) == (False, ())
+    assert revert(root=str(node), tools=grubby).failures == ()
+    assert options(node) == ["options root=1 ro"] * 2
+
+
+@pytest.mark.parametrize(
+    "stands", ["pci=config_acs=A@1;B@2", '"pci=config_acs=A@1;B@2"', "'pci=config_acs=A@1;B@2'"]
+)
+def test_an_entrys_old_word_goes_however_it_is_written(tmp_path: Path, stands: str) -> None:
+    node, grubby = bls_node(tmp_path / "node", f"root=1 {stands}", f"root=1 {stands}")
+    with_grub(node)
+    assert apply(entries(SEVERAL), root=str(node), tools=grubby).failures == ()
+    assert options(node) == [f"options root=1 '{SEVERAL}'"] * 2
+
+
+def test_a_word_with_a_semicolon_is_not_written_where_it_is_not_known_that_grub_reads_it(
+    tmp_path: Path,
+) -> None:
+    node, grubby = bls_node(tmp_path / "node", "root=1 ro", "root=1 ro")
+    (failure,) = apply(entries(SEVERAL), root=str(node), tools=grubby).failures
+    assert "needs quotes in an entry that GRUB reads" in failure.why
+    assert "/boot/grub2/grubenv is absent" in failure.why
+    assert (options(node), grubby.calls) == (["options root=1 ro"] * 2, [])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from railwright.node.model import InputError
-from railwright.node.state import Outcome, Said, apply, revert
+from railwright.node.state import Outcome, Said, apply, container_gpus, revert
 from railwright.node.state.item import Done
 from railwright.node.state.json_item import JsonKeysItem
 from railwright.node.state.kinds import read_slices
@@ -123,6 +123,27 @@ def test_a_dockerd_that_cannot_look_is_started_all_the_same(tmp_path: Path, said
     root, systemd = node(tmp_path)
     assert write(root, systemd, said).failures == ()
     assert restarts(systemd) == 1
+
+
+def test_no_slice_has_systemd_read_its_units_again_while_a_container_would_lose_its_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, systemd = node(tmp_path, containers=1)
+    drop_in = {"kind": "file", "path": f"/etc/systemd/system/{UNIT}.d/60-x.conf", "content": "[Service]\n"}
+
+    def run() -> Outcome:
+        return apply({"part": [drop_in]}, root=str(root), runner=systemd)
+
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ("/dev/nvidia0",)))
+    (failure,) = run().failures
+    assert "1 container runs" in failure.why
+    assert "create-dev-char-symlinks" in failure.remedy
+    assert not [words for words in systemd.calls if "daemon-reload" in words]
+    # It stays owed, and is made up for as soon as the links are there.
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ()))
+    assert run().failures == ()
+    assert len([words for words in systemd.calls if "daemon-reload" in words]) == 1
+    assert not run().changed
 
 
 def test_one_that_is_not_there_or_does_not_run_is_left_alone(tmp_path: Path) -> None:

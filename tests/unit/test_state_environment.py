@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -15,37 +16,65 @@ import pytest
 from railwright.node.model import InputError
 from railwright.node.model.wheel_lock import read_lock
 from railwright.node.state import Outcome, Said, apply, revert
+from tests.rotation import share
 from tests.unit.state_support import fingerprint, item
-from tests.unit.wheel_support import MINOR, Bench, bench, lock, pin, wheel
+from tests.unit.wheel_support import MINOR, Bench, bench, child, lock, pin, wheel
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One node, and copies of it from before and after it was built: what a build takes is paid for once."""
+    """One node, and copies of it from before and after it was built: what a build takes is paid for once.
+
+    calls: programs of the first build, which had a umask of 077 and a TMPDIR of its own, tmp. steps: calls of the
+    second.
+    """
 
     bench: Bench
     copies: Path
-
-    def keep(self, name: str) -> None:
-        shutil.copytree(self.bench.node, self.copies / name, symlinks=True)
+    tmp: Path
+    calls: tuple[str, ...]
+    steps: tuple[str, ...]
 
     def restore(self, name: str) -> Bench:
         shutil.rmtree(self.bench.node)
-        shutil.copytree(self.copies / name, self.bench.node, symlinks=True)
+        _copy(self.copies / name, self.bench.node)
         self.bench.tools.calls.clear()
         return self.bench
 
 
+def _copy(tree: Path, place: Path) -> None:
+    """pip's own many files are linked: no test writes into one of them."""
+
+    def one(source: str, target: str) -> object:
+        return (os.link if "/site-packages/pip/" in source else shutil.copy2)(source, target)
+
+    shutil.copytree(tree, place, symlinks=True, copy_function=one)
+
+
+@functools.cache
+def _staged(folder: Path) -> Stage:
+    made, copies, tmp = bench(folder), folder / "copies", folder / "tmp"
+    tmp.mkdir()
+    _copy(made.node, copies / "fresh")
+    before = os.umask(0o077)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TMPDIR", str(tmp))
+            built(made)
+    finally:
+        os.umask(before)
+    calls = tuple(made.tools.calls)
+    _copy(made.node, copies / "first")
+    second = child(made, made.entry("alpha2", "beta", "pip"), 0)
+    assert second.returncode == 0, second.stderr
+    _copy(made.node, copies / "both")
+    return Stage(made, copies, tmp, calls, tuple(second.stderr.split()))
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
-    folder = tmp_path_factory.mktemp("environment")
-    made = Stage(bench(folder), folder / "copies")
-    made.keep("fresh")
-    built(made.bench)
-    made.keep("first")
-    built(made.bench, "alpha2", "beta", "pip")
-    made.keep("both")
-    return made
+    """The same one for all files of tests that ask for it."""
+    return _staged(tmp_path_factory.getbasetemp() / "environment")
 
 
 @pytest.fixture
@@ -107,6 +136,21 @@ def test_an_environment_is_built_and_its_programs_run_from_the_link(first: Bench
         [*pip, "list", "--format=freeze"], capture_output=True, text=True, check=True
     ).stdout.split()
     assert sorted(line.split("==")[0] for line in listed) == ["alpha", "beta", "pip"]
+
+
+def test_a_job_that_was_started_through_the_link_stays_with_its_version(first: Bench) -> None:
+    """What it imports after the link was moved comes from where it began; so do the programs that it starts."""
+    link = first.place / "current"
+    version = first.place / os.readlink(link)
+    program = (
+        f"import os, sys; os.unlink({str(link)!r}); os.symlink('elsewhere', {str(link)!r}); import alpha\n"
+        "print(alpha.__file__, sys.prefix, sys.executable, len(sys.path) - len({*sys.path}))"
+    )
+    said = subprocess.run(
+        [link / "bin/python", "-I", "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    site_of = version / f"lib/python{MINOR}/site-packages"
+    assert said == [str(site_of / "alpha/__init__.py"), str(version), str(version / "bin/python"), "0"]
 
 
 def test_a_second_run_changes_nothing_and_asks_the_interpreter_alone(first: Bench) -> None:
@@ -228,6 +272,16 @@ def test_a_file_that_is_not_as_it_was_built_is_named(first: Bench, what: str) ->
     assert f"is damaged: {named}" in item(found)["note"]
 
 
+def test_a_damaged_environment_that_a_process_runs_from_is_left_to_it(first: Bench) -> None:
+    version = os.readlink(first.place / "current")
+    (site(first) / "alpha/data.txt").unlink()
+    page = first.node / "proc/4711/maps"
+    page.parent.mkdir(parents=True)
+    page.write_bytes(f"7f00-7f01 r-xp 0 08:01 1 /opt/railwright/train/{version}/lib/x.so\n".encode())
+    assert "process 4711 runs from it" in refused(first)
+    assert version in versions(first)
+
+
 def test_a_damaged_environment_is_built_anew_and_takes_its_place_whole(first: Bench) -> None:
     (site(first) / "alpha/data.txt").unlink()
     (site(first) / "intruder.pth").write_text("import os\n")
@@ -267,22 +321,20 @@ def test_no_file_names_the_folder_in_which_it_was_made(first: Bench) -> None:
 
 
 def test_everybody_may_read_it_and_nothing_is_put_into_tmp_under_a_umask_of_077(
-    at: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: Stage,
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    before = os.umask(0o077)
-    try:
-        built(at)
-    finally:
-        os.umask(before)
+    at = stage.restore("first")
     modes = {
         oct(path.lstat().st_mode & 0o777)
         for path in [at.place, *at.place.rglob("*")]
         if not path.is_symlink()
     }
     assert modes == {"0o755", "0o644"}
-    assert list(tmp_path.iterdir()) == []
-    assert all("TMPDIR=/opt/railwright/train/." in call for call in at.tools.calls if " install " in call)
+    assert list(stage.tmp.iterdir()) == []
+    (call,) = (call for call in stage.calls if " install " in call)
+    assert "TMPDIR=/opt/railwright/train/." in call
+    # The pip that is run is a copy that nobody else writes.
+    assert "/.fetched/pip-" in call
 
 
 # ----- what is refused -----------------------------------------------------------------------------------------------
@@ -307,21 +359,19 @@ def test_a_wheel_that_was_tampered_with_is_refused_by_its_hash(at: Bench) -> Non
     assert versions(at) == []
 
 
-def test_pip_itself_refuses_a_file_whose_hash_is_not_the_locks(at: Bench) -> None:
-    """What our own look leaves to pip: a pin with a marker."""
-    good = at.wheels["beta"]
-    bad = pin(good).replace("beta==1.5", "beta==1.5 ; python_version >= '3'")[:-64] + "0" * 64 + "\n"
-    entry = at.entry(lock=lock(at.wheels["alpha"], at.wheels["pip"]) + bad)
-    (failure,) = run(at, entry).failures
-    assert "is another file than was locked" in failure.why
-    assert "beta==1.5" in failure.why
-    assert versions(at) == []
-
-
-def test_a_lock_that_lacks_what_a_wheel_needs_says_what(at: Bench) -> None:
-    why = refused(at, "gamma", "pip")
-    assert "delta" in why
-    assert "lock again" in why or "lock" in why
+@pytest.mark.parametrize("what", share(["another file", "lacks one"]))
+def test_pip_itself_refuses_what_our_own_look_leaves_to_it(at: Bench, what: str) -> None:
+    """A pin with a marker whose hash is another one; and a lock that lacks what a wheel needs."""
+    if what == "another file":
+        marked = pin(at.wheels["beta"]).replace("beta==1.5", "beta==1.5 ; python_version >= '3'")
+        text = lock(at.wheels["alpha"], at.wheels["pip"]) + f"{marked[:-64]}{'0' * 64}\n"
+        why = refused(at, lock=text)
+        assert "is another file than was locked" in why
+        assert "beta==1.5" in why
+    else:
+        why = refused(at, "gamma", "pip")
+        assert "delta" in why
+        assert "lock" in why
     assert versions(at) == []
 
 
@@ -373,6 +423,7 @@ def test_a_file_system_that_runs_nothing_is_refused(at: Bench, monkeypatch: pyte
         ("https://u:hunter2@x/torch.whl", "is not pinned"),
         ("-r other.txt", "-r is an option"),
         ("", "names nothing"),
+        ("a==1 ; python_version > '3' --index-url http://x --hash=sha256:" + "0" * 64, "in its marker"),
         ("a==1 --hash=sha256:" + "0" * 64 + "\nA==2 --hash=sha256:" + "1" * 64, "a is pinned twice"),
     ],
 )

@@ -8,10 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,54 +21,17 @@ import pytest
 from railwright.node.state import Said
 from railwright.node.state.environment_build import Source, refusal
 from tests.rotation import share
-from tests.unit.crash_support import SOURCE
 from tests.unit.state_support import fingerprint, item
-from tests.unit.test_state_environment import back, built, run, versions
-from tests.unit.wheel_support import Bench, bench
+from tests.unit.test_state_environment import Stage, at, back, run, stage, versions
+from tests.unit.wheel_support import Bench, child
 
-# Runs the writer, and is killed at the how manieth of these calls: before it, or after it where the number is negative.
-_KILLED = f"""
-import json, os, signal, sys
-sys.path[:0] = [{str(SOURCE)!r}, {str(SOURCE.parent)!r}]
-from railwright.node.state import apply
-from tests.unit.wheel_support import PythonTools
-from pathlib import Path
+__all__ = ["at", "stage"]  # fixtures
 
-root, slices, which = json.loads(sys.stdin.read())
-count = 0
-def killing(name, call):
-    def at(*words, **more):
-        global count
-        count += 1
-        if which == 0:
-            print(name, file=sys.stderr)
-        if count == which:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done = call(*words, **more)
-        if count == -which:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return done
+
+@pytest.fixture
+def start(at: Bench) -> Bench:
+    """Nothing was built yet."""
     return at
-
-for name in ("rename", "replace", "symlink", "unlink", "mkdir", "rmdir", "sync"):
-    setattr(os, name, killing(name, getattr(os, name)))
-tools = PythonTools(Path(root))
-outcome = apply(slices, root=root, tools=killing("tools", tools))
-sys.exit(3 if outcome.failures else 0)
-"""
-
-
-def child(at: Bench, entry: dict[str, Any], which: int) -> subprocess.CompletedProcess[str]:
-    asked = json.dumps([str(at.node), {"dl_runtime": [entry]}, which])
-    return subprocess.run(
-        [sys.executable, "-c", _KILLED], input=asked, capture_output=True, text=True, check=False
-    )
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """A node without pip's many files: its wheelhouse has a pip that is stripped of what no install needs."""
-    return bench(tmp_path_factory.mktemp("killed"))
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -81,31 +41,18 @@ def spread(count: int, most: int) -> list[int]:
     return sorted({1 + round(step * (count - 1) / (most - 1)) for step in range(most)})
 
 
-def test_a_build_that_is_killed_anywhere_never_shows_and_the_next_run_ends_it(
-    start: Bench, tmp_path: Path
-) -> None:
+def test_a_build_that_is_killed_anywhere_never_shows_and_the_next_run_ends_it(stage: Stage) -> None:
     """The old version is shown until the new one is whole: at ten points between the calls that change something."""
-    built(start)
-    old = os.readlink(start.place / "current")
-    template = tmp_path / "template"
-    shutil.copytree(start.node, template, symlinks=True)
-
-    def again() -> Bench:
-        shutil.rmtree(start.node)
-        shutil.copytree(template, start.node, symlinks=True)
-        return start
-
-    entry = start.entry("alpha2", "beta", "pip")
-    done = child(again(), entry, 0)
-    assert done.returncode == 0, done.stderr
-    steps = done.stderr.split()
-    new = os.readlink(start.place / "current")
-    good = {path: state[:4] for path, state in fingerprint(start.place).items() if "__pycache__" not in path}
+    both = stage.restore("both")
+    new = os.readlink(both.place / "current")
+    good = {path for path in fingerprint(both.place) if "__pycache__" not in path}
+    old = os.readlink(stage.restore("first").place / "current")
+    entry, steps = both.entry("alpha2", "beta", "pip"), stage.steps
     # What removes a temporary tree is one thing, however many files it has.
     points = [n for n, name in enumerate(steps, 1) if name not in ("unlink", "rmdir") or n % 97 == 0]
     tried = share([points[n - 1] for n in spread(len(points), 10)])
     for which in tried:
-        at = again()
+        at = stage.restore("first")
         killed = child(at, entry, which)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         place = f"killed before {steps[which - 1]} number {which}"
@@ -116,25 +63,20 @@ def test_a_build_that_is_killed_anywhere_never_shows_and_the_next_run_ends_it(
         ended = run(at, entry)
         assert ended.failures == (), place
         assert at.says() == "2.0", place
-        found = {
-            path: state[:4] for path, state in fingerprint(at.place).items() if "__pycache__" not in path
-        }
-        assert found.keys() == good.keys(), place
+        assert {path for path in fingerprint(at.place) if "__pycache__" not in path} == good, place
         assert not run(at, entry).changed, place
-    assert back(start).failures == ()
-    assert versions(start) == []
+    assert back(both).failures == ()
+    assert versions(both) == []
 
 
 def test_what_a_killed_first_build_left_goes_with_a_revert(start: Bench) -> None:
-    """Killed amid pip: the record knows of it, and the node shows nothing."""
+    """Killed behind pip, the last program of three: the record knows of it, and the node shows nothing."""
     before = set(fingerprint(start.node))
-    steps = child(start, start.entry(), 0).stderr.split()
-    assert back(start).failures == ()
-    tools = [n for n, name in enumerate(steps, 1) if name == "tools"]
-    assert child(start, start.entry(), -tools[-1]).returncode == -signal.SIGKILL
+    assert child(start, start.entry(), -3, "tools").returncode == -signal.SIGKILL
     assert not (start.place / "current").exists()
     (left,) = versions(start)
     assert left.startswith(".")
+    assert (start.place / left / "bin/alpha-says").exists()
     assert back(start).failures == ()
     assert {path for path in fingerprint(start.node) if not path.startswith("run/")} == {
         path for path in before if not path.startswith("run/")
@@ -213,6 +155,9 @@ def test_an_index_that_asks_who_you_are_is_read_by_the_nodes_netrc_and_no_secret
     told = json.dumps(done.to_json()) + (start.node / "var/lib/railwright/state.json").read_text()
     assert "hunter2" not in told
     assert "hunter2" not in "".join(start.tools.calls)
+    # pip leaves plain http out without this word, but for loopback.
+    (fetched,) = (call for call in start.tools.calls if " download " in call)
+    assert f"--trusted-host {address.split('/')[2]}" in fetched
     # The lock is what counts: built from an index, it is the same version as from a folder.
     assert item(run(start, start.entry("alpha", "beta")))["action"] == "none"
     assert back(start).failures == ()

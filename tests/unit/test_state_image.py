@@ -24,11 +24,14 @@ class Engine:
     images: set[str] = field(default_factory=set)
     fails: str = ""
     used: bool = False
+    down: bool = False
     calls: list[str] = field(default_factory=list)
 
     def __call__(self, argv: Sequence[str]) -> Said:
         self.calls.append(" ".join(argv))
         image = argv[-1]
+        if self.down:
+            return Said(125 if argv[0] == "podman" else 1, err="Cannot connect to the daemon. Is it running?")
         if "pull" in argv:
             if self.fails:
                 return Said(125, err=self.fails)
@@ -40,7 +43,7 @@ class Engine:
         elif "ls" in argv:
             return Said(0, "".join(f"{one}\n" for one in self.images if f"name=={one}" == image))
         elif image not in self.images:
-            return Said(1)
+            return Said(1, err="Error response from daemon: No such image: x" if argv[0] == "docker" else "")
         return Said(0)
 
     @property
@@ -109,6 +112,18 @@ def test_an_image_that_a_container_uses_is_not_taken_away(node: Path) -> None:
     (failure,) = revert(["dl_runtime"], root=str(node), tools=engine).failures
     assert "used by 1 container" in failure.why
     engine.used = False
+    assert revert(["dl_runtime"], root=str(node), tools=engine).failures == ()
+    assert engine.images == set()
+
+
+@pytest.mark.parametrize("tool", ["podman", "docker", "ctr"])
+def test_a_revert_does_not_take_a_tool_that_is_down_for_one_without_the_image(node: Path, tool: str) -> None:
+    engine = Engine()
+    run(node, engine, tool)
+    engine.down = True
+    (failure,) = revert(["dl_runtime"], root=str(node), tools=engine).failures
+    assert failure.why == f"{tool} does not answer: Cannot connect to the daemon. Is it running?"
+    engine.down = False
     assert revert(["dl_runtime"], root=str(node), tools=engine).failures == ()
     assert engine.images == set()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import ensurepip
 import hashlib
+import importlib.util
+import json
+import marshal
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from railwright.node.state import Said
+from tests.unit.crash_support import SOURCE
 from tests.unit.state_support import make_node
 
 HOUSE = "/srv/wheels"
@@ -54,6 +57,24 @@ def bundled_pip() -> Path:
     """The wheel of pip that comes with this Python."""
     (found,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
     return found
+
+
+def quick_pip(folder: Path) -> Path:
+    """The same wheel with its modules compiled and without their sources: of an archive Python keeps no bytecode, so
+    each run of pip would compile all of it, and each installation again. The installed one runs all the same."""
+    place = folder / bundled_pip().name
+    with zipfile.ZipFile(bundled_pip()) as old, zipfile.ZipFile(place, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith(".py"):
+                code = compile(data, name, "exec", dont_inherit=True)
+                # Unchecked: valid whatever the source's time is (PEP 552).
+                data = (
+                    importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8) + marshal.dumps(code)
+                )
+                name += "c"
+            new.writestr(zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0)), data)
+    return place
 
 
 def pin(path: Path) -> str:
@@ -134,5 +155,47 @@ def bench(folder: Path) -> Bench:
         "beta": wheel(house, "beta", "1.5"),
         "gamma": wheel(house, "gamma", "0.1", needs=["delta>=1"]),
     }
-    wheels["pip"] = Path(shutil.copy(bundled_pip(), house))
+    wheels["pip"] = quick_pip(house)
     return Bench(node, PythonTools(node), wheels)
+
+
+# Runs the writer, and is killed at the how manieth of these calls: before it, or behind it where the number is
+# negative. With 0 it goes to its end and tells the calls.
+_KILLED = f"""
+import json, os, signal, sys
+sys.path[:0] = [{str(SOURCE)!r}, {str(SOURCE.parent)!r}]
+from railwright.node.state import apply
+from tests.unit.wheel_support import PythonTools
+from pathlib import Path
+
+root, slices, which, only = json.loads(sys.stdin.read())
+count = 0
+def killing(name, call):
+    def at(*words, **more):
+        global count
+        count += only in ("", name)
+        now = count if only in ("", name) else 0
+        if which == 0:
+            print(name, file=sys.stderr)
+        if now and now == which:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done = call(*words, **more)
+        if now and now == -which:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return at
+
+for name in ("rename", "replace", "symlink", "unlink", "mkdir", "rmdir", "sync"):
+    setattr(os, name, killing(name, getattr(os, name)))
+tools = PythonTools(Path(root))
+outcome = apply(slices, root=root, tools=killing("tools", tools))
+sys.exit(3 if outcome.failures else 0)
+"""
+
+
+def child(at: Bench, entry: dict[str, Any], which: int, only: str = "") -> subprocess.CompletedProcess[str]:
+    """A run in a process of its own. only: count these calls alone."""
+    asked = json.dumps([str(at.node), {"dl_runtime": [entry]}, which, only])
+    return subprocess.run(
+        [sys.executable, "-c", _KILLED], input=asked, capture_output=True, text=True, check=False
+    )

@@ -78,6 +78,12 @@ def run_audit(arguments: argparse.Namespace, out: Console) -> int:
     """Search. 0 nothing found, 1 something."""
     place: Path = arguments.place
     if place.is_file():
+        if not arguments.forbid:
+            raise InputError(
+                str(place),
+                "is a disk, and no text is named that must not be in it",
+                "name some by --forbid; a root file system is audited without",
+            )
         try:
             must_not_hold(place, tuple(arguments.forbid))
         except InputError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ Json = dict[str, Any]
 # What a site pastes into its policy, and what later runs bring to new nodes.
 NOTE = "built.json"
 _MOST_FILES = 64
+_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,9 @@ def requests(options: Mapping[str, Any], wanted: Wanted) -> list[Json]:
 def admitted(answer: Any) -> Built:
     """What a build node answered. Raises InputError for what cannot be an archive of ours."""
     built = from_json(Built, answer, "built")
+    # It names a folder on the controller.
+    if not _SHA256.fullmatch(built.archive.sha256):
+        raise InputError("built.archive.sha256", "is no SHA-256", "expected 64 hexadecimal digits")
     for name in built.archive.files:
         if not NAME.fullmatch(name):
             raise InputError(f"built.archive.files.{name!r}", "is no name of a file of an archive")

@@ -14,8 +14,9 @@ from typing import Any
 from railwright.fleet import zipapp
 from railwright.node.model import BootPolicy, InputError, Policy
 
-from . import disk, install, manifest, rootfs, seal, tarball
+from . import disk, initramfs, install, manifest, rootfs, seal, tarball
 from .inside import Room
+from .landing import landing, lay
 from .recipe import Recipe, digest, of_policy
 from .stages import Bench, Say, Stage, bench
 
@@ -55,19 +56,25 @@ def with_program(policy: Policy) -> Policy:
 
 
 def shape_unsaid(policy: Policy) -> list[str]:
-    """What such an image could not refuse."""
-    return [
+    """What such an image could not refuse, or would not hold back."""
+    shape = [
         f"policy.expect.{name} is not stated: a chassis with fewer {name} would be tuned as if it were whole"
         for name in ("gpus", "rails")
         if getattr(policy.expect, name) is None
     ]
+    if policy.boot is None or not policy.boot.gate:
+        shape.append(
+            "policy.boot.gate names no unit: work would start on a machine that is not as planned, if later"
+        )
+    return shape
 
 
 class _Bake:
     def __init__(self, recipe: Recipe, policy: Policy, here: Bench, debsbom: str | None) -> None:
         self.recipe, self.policy, self.here, self.debsbom = recipe, policy, here, debsbom
-        forbidden = replace(recipe, debian=None, tree=None, files=None, policy=None).told()
-        inputs = [rootfs.inputs(recipe), of_policy(policy), zipapp.digest(), forbidden, _recipe_digest()]
+        # Without the forbidden texts: the key lies in the image, and a short text can be guessed from a digest.
+        page = replace(recipe, debian=None, tree=None, files=None, policy=None, forbid=()).told()
+        inputs = [rootfs.inputs(recipe), of_policy(policy), zipapp.digest(), page, _recipe_digest()]
         self.key = digest(inputs)
         self.ids = disk.Ids.of(self.key)
         self.made: list[str] = []
@@ -82,7 +89,9 @@ class _Bake:
             "installed", [base.key, self.key],
             lambda place: install.make(recipe, self.policy, self.ids.root, base.place, place, lock),
         )  # fmt: skip
-        sealed = self._stage("sealed", installed.key, lambda place: self._seal(installed.place, place))
+        sealed = self._stage(
+            "sealed", [installed.key, recipe.forbid], lambda place: self._seal(installed.place, place)
+        )
         bill = self._stage("manifest", sealed.key, lambda place: self._manifest(sealed.place, place))
         parts = [sealed, bill]
         if recipe.disk_gib is not None:
@@ -103,16 +112,23 @@ class _Bake:
     def _seal(self, installed: Path, place: Path) -> None:
         recipe, lock = self.recipe, self.here.lock
         tree = tarball.unpack(installed / install.TAR, place / "tree", lock)
-        went = seal.seal(tree, recipe.sources)
-        card = tree / manifest.CARD
-        card.parent.mkdir(parents=True, exist_ok=True)
-        card.write_text(manifest.card(recipe, self.key), "utf-8")
+        went = [tuple(row) for row in json.loads((installed / install.SEALED).read_text("utf-8"))]
+        went += seal.seal(tree, recipe.sources)
+        lay(tree, manifest.CARD, manifest.card(recipe, self.key))
         keys = seal.private_keys(tree)
         if keys:
             raise InputError(
                 "the image",
                 f"holds private keys: {', '.join(keys[:6])}",
                 "take them out of the recipe's files or tree",
+            )
+        (place / "work").mkdir()
+        inner = initramfs.held(Room(tree, place / "work", recipe.epoch, lock=lock), recipe.forbid)
+        if inner:
+            raise InputError(
+                "the initramfs",
+                f"holds {', '.join(inner[:6])}",
+                "take it out of the recipe's files or tree, or leave out the package whose hook copies it",
             )
         held = seal.holders(tree, recipe.forbid)
         if held:
@@ -129,7 +145,8 @@ class _Bake:
         tarball.pack(tree, place / SEALED, recipe.epoch, lock)
         page = [{"path": path, "why": why} for path, why in went]
         (place / "sealed.json").write_text(json.dumps(page, indent=1) + "\n", "utf-8")
-        shutil.rmtree(tree)
+        for name in ("tree", "work"):
+            shutil.rmtree(place / name)
 
     def _manifest(self, sealed: Path, place: Path) -> None:
         recipe, lock = self.recipe, self.here.lock
@@ -141,8 +158,9 @@ class _Bake:
         bills = manifest.sbom(recipe, tree, place, self.key, self.debsbom)
         for kernel in room.kernels:
             for name in (f"vmlinuz-{kernel}", f"initrd.img-{kernel}", f"initramfs-{kernel}.img"):
-                if (tree / "boot" / name).is_file():
-                    shutil.copyfile(tree / "boot" / name, place / name)
+                file = landing(tree, f"boot/{name}")
+                if file.is_file() and not file.is_symlink():
+                    shutil.copyfile(file, place / name)
         page = {"packages": listed, "files": files, "sboms": bills, "kernels": room.kernels}
         (place / "content.json").write_text(json.dumps(page, indent=1) + "\n", "utf-8")
         for name in ("tree", "work"):

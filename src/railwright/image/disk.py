@@ -17,6 +17,7 @@ from railwright.node.model import InputError
 
 from . import tarball
 from .inside import Room, run
+from .landing import landing, lay
 from .recipe import Recipe
 from .seal import must_not_hold
 
@@ -37,6 +38,9 @@ _TYPES = (
 # GRUB 2.12 include/grub/i386/pc/boot.h: the sector that boot.img loads, and where its code ends; diskboot.h: the list
 # of the core's other sectors lies at the end of its first one.
 _KERNEL_SECTOR, _BOOT_CODE = 0x5C, 440
+# The same: a jump over the lines that mend the drive's number, for firmware that says 0x00 of a disk. As
+# grub-bios-setup does for anything but a floppy, two bytes that do nothing take its place.
+_DRIVE_CHECK, _NOTHING = 0x66, b"\x90\x90"
 _CORE_LIST = 0x1F4
 _BIOS_MODULES = ("biosdisk", "part_gpt", "ext2")
 _EFI_MODULES = (
@@ -89,6 +93,12 @@ def make(recipe: Recipe, ids: Ids, sealed: Path, place: Path, lock: int) -> None
     _mount_table(tree, ids)
     core = _bios_core(room, maker)
     efi = _efi_core(room, maker, ids)
+    if core is None and efi is None:
+        raise InputError(
+            "the disk image",
+            "the root file system has GRUB's modules for no firmware, so no machine would start from it",
+            "add grub-pc-bin, grub-efi-amd64-bin or grub-efi-arm64-bin, or set disk_gib: null for a tarball only",
+        )
     _same_time(tree, recipe.epoch)
     disk = place / DISK
     with disk.open("wb") as file:
@@ -98,28 +108,32 @@ def make(recipe: Recipe, ids: Ids, sealed: Path, place: Path, lock: int) -> None
     if efi is not None:
         _system_partition(disk, place / "work", efi, ids, recipe.epoch, lock)
     if core is not None:
-        _boot_record(disk, tree / "usr/lib/grub/i386-pc/boot.img", core)
+        _boot_record(disk, landing(tree, "usr/lib/grub/i386-pc/boot.img"), core)
     must_not_hold(disk, recipe.forbid)
     for name in ("tree", "work"):
         shutil.rmtree(place / name)
 
 
 def _mount_table(tree: Path, ids: Ids) -> None:
+    """The disk's own file systems, before those of file servers that the sealed table has."""
     esp = f"{ids.esp[:4]}-{ids.esp[4:]}"
-    (tree / "boot/efi").mkdir(parents=True, exist_ok=True)
-    (tree / "etc/fstab").write_text(
+    landing(tree, "boot/efi/.").mkdir(parents=True, exist_ok=True)
+    table = landing(tree, "etc/fstab")
+    others = table.read_text("utf-8") if table.is_file() and not table.is_symlink() else ""
+    lay(
+        tree,
+        "etc/fstab",
         f"UUID={ids.root} / ext4 defaults,errors=remount-ro,x-systemd.growfs 0 1\n"
-        f"UUID={esp} /boot/efi vfat umask=0077,nofail,x-systemd.device-timeout=30s 0 2\n",
-        "ascii",
+        f"UUID={esp} /boot/efi vfat umask=0077,nofail,x-systemd.device-timeout=30s 0 2\n{others}",
     )
 
 
 def _bios_core(room: Room, maker: str) -> bytes | None:
     """GRUB's core for a PC with a BIOS; its modules go to where it looks for them."""
-    modules = room.tree / "usr/lib/grub/i386-pc"
+    modules = landing(room.tree, "usr/lib/grub/i386-pc/.")
     if not (modules / "boot.img").is_file():
         return None
-    shutil.copytree(modules, room.tree / "boot/grub/i386-pc", dirs_exist_ok=True)
+    shutil.copytree(modules, landing(room.tree, "boot/grub/i386-pc/."), symlinks=True, dirs_exist_ok=True)
     core = "/run/core.img"
     return room.run(
         "sh", "-c", f'"$@" && cat {core}', "sh", maker, "--format", "i386-pc", "--output", core, "--prefix",
@@ -130,10 +144,10 @@ def _bios_core(room: Room, maker: str) -> bytes | None:
 def _efi_core(room: Room, maker: str, ids: Ids) -> bytes | None:
     """GRUB for UEFI, which finds its root by the file system's identifier."""
     platform, _ = _EFI.get(os.uname().machine, ("", ""))
-    modules = room.tree / "usr/lib/grub" / platform
+    modules = landing(room.tree, f"usr/lib/grub/{platform}/.")
     if not platform or not modules.is_dir():
         return None
-    shutil.copytree(modules, room.tree / "boot/grub" / platform, dirs_exist_ok=True)
+    shutil.copytree(modules, landing(room.tree, f"boot/grub/{platform}/."), symlinks=True, dirs_exist_ok=True)
     words = f"search.fs_uuid {ids.root} root\nset prefix=($root)/boot/grub\n"
     script = 'cat > /run/first.cfg && "$@" && cat /run/core.efi'
     return room.run(
@@ -205,6 +219,7 @@ def _boot_record(disk: Path, boot: Path, core: bytes) -> None:
         raise InputError("GRUB's core", f"has {len(core)} bytes; {_BIOS_SECTORS * _SECTOR} fit", "")
     code = bytearray(boot.read_bytes()[:_BOOT_CODE])
     struct.pack_into("<Q", code, _KERNEL_SECTOR, _BIOS)
+    code[_DRIVE_CHECK : _DRIVE_CHECK + len(_NOTHING)] = _NOTHING
     first = bytearray(core)
     struct.pack_into("<Q", first, _CORE_LIST, _BIOS + 1)
     with disk.open("r+b") as file:

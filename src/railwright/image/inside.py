@@ -15,6 +15,8 @@ from pathlib import Path
 
 from railwright.node.model import InputError
 
+from .landing import landing
+
 _APART = (
     "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--ipc", "--uts",
     "--fork", "--kill-child", "--",
@@ -221,7 +223,7 @@ def _environment(epoch: int) -> dict[str, str]:
 
 def _lay_names(tree: Path, over: Path, files: dict[str, Path]) -> None:
     """This machine's resolver for the time of the run: over a file of the root, or where its link into /run leads."""
-    there = tree / "etc/resolv.conf"
+    there = landing(tree, "etc/resolv.conf")
     own = Path("/etc/resolv.conf")
     if not own.exists():
         return

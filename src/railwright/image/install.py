@@ -14,30 +14,34 @@ from railwright.node.bake import install as install_in_root
 from railwright.node.model import InputError, Policy, to_json
 from railwright.plan.entries import HEADER
 
-from . import tarball
+from . import seal, tarball
 from .inside import Room
+from .landing import landing, lay
 from .recipe import Recipe
 from .rootfs import TAR as ROOT_TAR
 
-TAR, SAID = "installed.tar", "install.json"
+TAR, SAID, SEALED = "installed.tar", "install.json", "sealed.json"
 # Where the program lies while it installs: /run is a memory of the run's own.
 _PROGRAM = "/run/railwright-bake.pyz"
 MOTD = "etc/motd.d/60-railwright"
 # pam_motd reads /run/motd.d too, and a file of the same name in /etc comes first (pam_motd(8)): told once, not twice.
 MOTD_TARGET = "/run/motd.d/60-railwright"
 KEYS_UNIT = "railwright-host-keys.service"
-# Without its keys sshd does not start, and the administrator is kept out; an image has none.
+# Without its keys sshd does not start, and the administrator is kept out; an image has none. A key whose bytes were not
+# on the disk when the power went is an empty file; and two makers at once would mix the halves of their pairs.
 _KEYS = f"""{HEADER}[Unit]
 Description=Make this node's own SSH host keys where it has none
 Documentation=man:ssh-keygen(1)
-Before=ssh.service sshd.service
-ConditionPathExists=|!/etc/ssh/ssh_host_ed25519_key
-ConditionPathExists=|!/etc/ssh/ssh_host_rsa_key
+Before=sshd-keygen.service sshd-keygen.target sshd-keygen@rsa.service sshd-keygen@ecdsa.service
+Before=sshd-keygen@ed25519.service ssh.service sshd.service
+ConditionFileNotEmpty=|!/etc/ssh/ssh_host_ed25519_key
+ConditionFileNotEmpty=|!/etc/ssh/ssh_host_rsa_key
 
 [Service]
 Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/bin/ssh-keygen -A
+ExecStartPost=/usr/bin/sync --file-system /etc/ssh
 
 [Install]
 WantedBy=multi-user.target
@@ -59,11 +63,22 @@ def make(recipe: Recipe, policy: Policy, root_uuid: str, root: Path, place: Path
             "the stack", " | ".join(against), "correct the policy or the recipe, then bake again"
         )
     lay_texts(tree)
+    # The initramfs takes in what it finds: the names and keys of this root file system must be gone before.
+    identity = seal.identity(tree)
+    went = seal.seal(tree, recipe.sources)
+    (place / SEALED).write_text(json.dumps(went, indent=1) + "\n", "utf-8")
     if room.has("update-initramfs") and room.kernels:
         room.run("update-initramfs", "-u", "-k", "all")
     if menu:
         # Once more: the driver and the policy may have said something of the command line.
         room.run(menu, "-o", "/boot/grub/grub.cfg")
+    known = seal.holders(tree, (identity,)) if identity is not None else []
+    if known:
+        raise InputError(
+            "the root file system",
+            f"is still known by its machine-id after that went: {', '.join(known[:6])}",
+            "take these files, or the id in them, out of the tree",
+        )
     tarball.pack(tree, place / TAR, recipe.epoch, lock)
     for name in ("tree", "work"):
         shutil.rmtree(place / name)
@@ -74,14 +89,12 @@ def prepare_menu(recipe: Recipe, room: Room) -> str | None:
     maker = room.has("grub-mkconfig")
     if maker is None or not (room.tree / "etc/default").is_dir():
         return None
-    grub = room.tree / "boot/grub"
-    grub.mkdir(parents=True, exist_ok=True)
-    words = room.tree / "etc/default/grub.d/50-railwright-image.cfg"
-    words.parent.mkdir(exist_ok=True)
-    words.write_text(
+    landing(room.tree, "boot/grub/.").mkdir(parents=True, exist_ok=True)
+    lay(
+        room.tree,
+        "etc/default/grub.d/50-railwright-image.cfg",
         f'{HEADER}GRUB_CMDLINE_LINUX="{recipe.command_line}"\nGRUB_CMDLINE_LINUX_DEFAULT=""\nGRUB_TIMEOUT=2\n'
         "GRUB_RECORDFAIL_TIMEOUT=2\nGRUB_DISABLE_OS_PROBER=true\n",
-        "utf-8",
     )
     room.run(maker, "-o", "/boot/grub/grub.cfg")
     return maker
@@ -104,25 +117,23 @@ def _install(policy: Policy, room: Room) -> Any:
             stdin=json.dumps(asked).encode(),
         )  # fmt: skip
     finally:
-        (room.tree / _POLICY_RC).unlink(missing_ok=True)
+        landing(room.tree, _POLICY_RC).unlink(missing_ok=True)
     return json.loads(out)
 
 
 def _forbid_services(tree: Path) -> None:
     """No package may start what it installs (invoke-rc.d(8)): there is no system that it could run in."""
-    (tree / "usr/sbin").mkdir(parents=True, exist_ok=True)
-    (tree / _POLICY_RC).write_text("#!/bin/sh\nexit 101\n", "ascii")
-    (tree / _POLICY_RC).chmod(0o755)
+    lay(tree, _POLICY_RC, "#!/bin/sh\nexit 101\n", 0o755)
 
 
 def lay_texts(tree: Path) -> None:
     """What the image has besides a node that Ansible has tuned: keys of its own at the first boot, and the words."""
     for path, target in _links():
-        (tree / path).parent.mkdir(parents=True, exist_ok=True)
-        if not os.path.lexists(tree / path):
-            (tree / path).symlink_to(target)
-    unit = tree / "etc/systemd/system" / KEYS_UNIT
-    unit.write_text(_KEYS, "utf-8")
+        link = landing(tree, path)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if not os.path.lexists(link):
+            link.symlink_to(target)
+    lay(tree, f"etc/systemd/system/{KEYS_UNIT}", _KEYS)
 
 
 def _links() -> Iterator[tuple[str, str]]:

@@ -55,8 +55,7 @@ def matches(tree: Path, pattern: str) -> Iterator[str]:
 
 def _below(tree: Path, place: str, word: str) -> Iterator[str]:
     folder = landing(tree, f"{place}/.")
-    folder = landing(tree, f"{place}/{word}").parent if folder.is_symlink() else folder
-    if not folder.is_dir() or folder.is_symlink():
+    if not folder.is_dir():
         return
     for name in sorted(os.listdir(folder)):
         if fnmatch.fnmatchcase(name, word):
@@ -74,5 +73,7 @@ def lay(tree: Path, path: str, text: str, mode: int = 0o644) -> None:
         place.chmod(mode)
     except OSError as error:
         raise InputError(
-            f"{path} in {tree}", f"cannot be written: {error.strerror}", "mend the root file system or its files"
+            f"{path} in {tree}",
+            f"cannot be written: {error.strerror}",
+            "mend the root file system or its files",
         ) from None

@@ -17,6 +17,7 @@ from railwright.node.model import InputError
 from railwright.node.packages import dpkg
 
 from .inside import Room, run
+from .landing import landing
 from .recipe import Recipe
 
 SCHEMA = "railwright.image/1"
@@ -26,6 +27,7 @@ CARD = "etc/railwright/image.json"
 # What two bakes of the same inputs may differ in, and why.
 DIFFERS = (
     "the archive: it may hold other versions when the next bake asks it; name a snapshot of it in the recipe",
+    "modules that DKMS builds: each bake signs them by a key that it makes and throws away",
     "what a package's own scripts write without regard for SOURCE_DATE_EPOCH, in packages that the recipe adds",
 )
 _TYPES = {"spdx": "spdx", "cyclonedx": "cdx"}
@@ -39,8 +41,8 @@ def card(recipe: Recipe, key: str) -> str:
 
 def packages(tree: Path) -> list[dict[str, Any]]:
     """The packages of a tree's record, by name. Of rpm's record see `rpm_packages`."""
-    status = tree / "var/lib/dpkg/status"
-    if not status.is_file():
+    status = landing(tree, "var/lib/dpkg/status")
+    if status.is_symlink() or not status.is_file():
         return []
     text = status.read_text("utf-8", "backslashreplace")
     native = dpkg.native_architecture(text)

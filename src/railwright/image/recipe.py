@@ -18,6 +18,8 @@ _WORD = r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?"
 _WORDS = re.compile(rf"{_WORD}(?: {_WORD})*")
 # A zip archive, FAT and tar all hold this one and what follows.
 _EARLIEST = 315532800
+# An address with a name and a password before its host.
+_PASSWORD = re.compile(r"(://)[^/@\s]+@")
 SBOMS = ("spdx", "cyclonedx")
 
 
@@ -97,9 +99,15 @@ class Recipe:
         return recipe
 
     def told(self) -> dict[str, Any]:
-        """The page without what is nobody's business: digests of forbidden texts, no paths, no policy."""
+        """The page without what is nobody's business: how many texts are forbidden, no paths, no policy, no passwords.
+
+        Not the texts' digests: a short one can be guessed from them.
+        """
         page: dict[str, Any] = to_json(self)
-        page["forbid"] = [hashlib.sha256(text.encode()).hexdigest() for text in self.forbid]
+        page["forbid"] = len(self.forbid)
+        page["sources"] = _PASSWORD.sub(r"\1...@", self.sources)
+        if self.debian is not None:
+            page["debian"]["mirror"] = _PASSWORD.sub(r"\1...@", self.debian.mirror)
         page.update(
             {place: None if page[place] is None else Path(page[place]).name for place in ("tree", "files")}
         )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+
+from railwright.node.model import InputError
 
 from . import tarball
 from .inside import apart, run
@@ -12,11 +15,16 @@ from .recipe import Recipe, of_folder
 # A node boots, is reached, finds its disk, runs Python, and can be mended. GRUB comes without the packages that would
 # install it on whatever disk they find.
 PACKAGES = (
-    "ca-certificates", "dbus", "dosfstools", "e2fsprogs", "ethtool", "gpgv", "grub-efi-amd64-bin", "grub-pc-bin",
-    "grub2-common", "initramfs-tools", "iproute2", "iputils-ping", "kmod", "libpam-systemd", "linux-image-amd64",
-    "mount", "netbase", "numactl", "openssh-server", "pciutils", "procps", "python3", "rdma-core", "sudo", "systemd",
+    "ca-certificates", "dbus", "dosfstools", "e2fsprogs", "ethtool", "gpgv", "grub2-common",
+    "initramfs-tools", "iproute2", "iputils-ping", "kmod", "libpam-systemd", "mount", "netbase", "numactl",
+    "openssh-server", "pciutils", "procps", "python3", "rdma-core", "sudo", "systemd",
     "systemd-resolved", "systemd-sysv", "udev", "util-linux", "zstd",
 )  # fmt: skip
+# By the machine of this controller, which is the image's.
+_OF_MACHINE = {
+    "x86_64": ("grub-efi-amd64-bin", "grub-pc-bin", "linux-image-amd64"),
+    "aarch64": ("grub-efi-arm64-bin", "linux-image-arm64"),
+}
 _LEAN = ("man", "doc", "locale", "info")
 TAR = "rootfs.tar"
 
@@ -32,11 +40,13 @@ def inputs(recipe: Recipe) -> object:
 
 def packages(recipe: Recipe) -> tuple[str, ...]:
     """All that are asked for, each once."""
-    return tuple(sorted({*PACKAGES, *recipe.packages}))
+    return tuple(sorted({*PACKAGES, *_OF_MACHINE.get(os.uname().machine, ()), *recipe.packages}))
 
 
 def make(recipe: Recipe, place: Path, lock: int) -> None:
     """Fills the stage. Raises InputError."""
+    if recipe.files is not None:
+        must_be_roots(Path(recipe.files))
     if recipe.debian is None:
         _copy(recipe, place, lock)
         return
@@ -57,6 +67,27 @@ def make(recipe: Recipe, place: Path, lock: int) -> None:
         env={**os.environ, "SOURCE_DATE_EPOCH": str(recipe.epoch), "TMPDIR": str(place)},
         named="mmdebstrap",
     )  # fmt: skip
+
+
+def must_be_roots(files: Path) -> None:
+    """Raises InputError for files that would hand a part of every node to somebody: owners and modes go along, those of
+    the folders above them too, and sshd lets nobody in by a key below a folder that others may write."""
+    for path in (files, *sorted(files.rglob("*"))):
+        if path.is_symlink():
+            continue
+        status = path.stat()
+        if status.st_uid != 0 or status.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+            raise InputError(
+                str(path),
+                f"belongs to user {status.st_uid}, or everybody may write it (mode {stat.S_IMODE(status.st_mode):04o})",
+                f"chown -R root:root {files}; chmod -R o-w {files}",
+            )
+    if files.stat().st_mode & 0o555 != 0o555:
+        raise InputError(
+            str(files),
+            "becomes the image's root folder, and not everybody could enter it",
+            f"chmod 0755 {files}",
+        )
 
 
 def _copy(recipe: Recipe, place: Path, lock: int) -> None:

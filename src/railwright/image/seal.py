@@ -1,6 +1,6 @@
 """The third stage: what a machine has of its own goes, so that no two nodes of an image share it.
 
-Each row says what goes and why. `leftovers` asks a tree the same question without touching it.
+`traces` says what goes and why. `leftovers` asks a tree the same question without touching it.
 """
 
 from __future__ import annotations
@@ -14,58 +14,25 @@ from pathlib import Path
 
 from railwright.node.model import InputError
 
-# Patterns below the root; a folder that fits goes with all it holds.
-GOES: dict[str, tuple[str, ...]] = {
-    "keys by which a host proves who it is": (
-        "etc/ssh/ssh_host_*", "etc/krb5.keytab", "etc/ssl/private/ssl-cert-snakeoil.key",
-        "etc/ssl/certs/ssl-cert-snakeoil.pem", "etc/munge/munge.key", "etc/salt/pki/*", "etc/puppetlabs/puppet/ssl",
-        "etc/puppet/ssl", "etc/pki/consumer/*", "etc/pki/entitlement/*", "var/lib/ubuntu-advantage/private/*",
-        "etc/kubernetes/*.conf", "etc/kubernetes/pki", "var/lib/kubelet/*", "etc/wireguard/*",
-    ),
-    "identities that daemons made for one machine": (
-        "var/lib/dbus/machine-id", "var/lib/dhcp/*", "var/lib/dhclient/*", "var/lib/dhcpcd/*",
-        "var/lib/NetworkManager/*", "var/lib/iscsi/*", "etc/iscsi/initiatorname.iscsi", "etc/nvme/hostid",
-        "etc/nvme/hostnqn", "etc/multipath/wwids", "etc/multipath/bindings", "etc/lvm/devices/*", "etc/lvm/archive/*",
-        "etc/lvm/backup/*", "var/lib/docker/*", "var/lib/containerd/*", "var/lib/cloud/*", "var/lib/chrony/*",
-        "var/lib/ntpsec/*", "var/lib/fwupd/*", "var/lib/tpm2-tss/*", "var/lib/systemd/credential.secret",
-        "var/lib/systemd/timesync/*", "var/lib/systemd/timers/*", "var/lib/systemd/rfkill/*",
-        "var/lib/systemd/backlight/*", "var/lib/systemd/network/*", "var/lib/rhsm/*", "var/lib/lldpd/*",
-        "etc/udev/rules.d/70-persistent-net.rules", "etc/udev/rules.d/70-persistent-cd.rules", "var/lib/private/*",
-        "var/lib/nvidia-persistenced/*", "var/lib/opensm/*",
-    ),
-    "seeds of random numbers": ("var/lib/systemd/random-seed", "boot/efi/loader/random-seed", "var/lib/random-seed"),
-    "the way of one network": (
-        "etc/hostname", "etc/netplan/50-cloud-init.yaml", "etc/netplan/*installer*", "etc/resolv.conf",
-        "etc/network/interfaces.d/50-cloud-init*", "etc/apt/apt.conf.d/*proxy*", "etc/environment.d/*proxy*",
-        "etc/systemd/network/10-cloud-init*", "etc/cloud/cloud.cfg.d/*installer*", "etc/cloud/ds-identify.cfg",
-    ),
-    "what people left": (
-        "root/.ssh", "root/.*_history", "root/.lesshst", "root/.viminfo", "root/.wget-hsts", "root/.cache",
-        "root/.ansible", "root/.config", "root/.aws", "root/.docker", "root/.kube", "root/.netrc", "root/.gnupg",
-        "root/.python_history", "home/*/.ssh", "home/*/.*_history", "home/*/.cache", "home/*/.ansible", "home/*/.netrc",
-        "var/mail/*", "var/spool/mail/*", "var/spool/cron/crontabs/*", "var/spool/at/*", "var/lib/sudo/*",
-    ),
-    "logs and caches": (
-        "var/cache/apt/*", "var/cache/dnf/*", "var/cache/yum/*", "var/cache/debconf/*-old", "var/cache/man/*",
-        "var/cache/ldconfig/aux-cache", "var/cache/private/*", "var/lib/apt/lists/*", "var/lib/dpkg/*-old",
-        "var/lib/apt/periodic/*", "var/lib/logrotate/*", "var/backups/*", "var/crash/*", "var/lib/systemd/coredump/*",
-        "var/lib/ucf/*.[0-9]*", "var/tmp/*", "tmp/*", "run/*", "etc/.pwd.lock", "etc/passwd-", "etc/group-",
-        "etc/shadow-", "etc/gshadow-", "etc/subuid-", "etc/subgid-", "root/.bash_logout-", "etc/ld.so.cache~",
-        "usr/sbin/policy-rc.d",
-    ),
-    "the writer's record of the bake": ("var/lib/railwright",),
-}  # fmt: skip
+from .landing import landing, lay, matches
+from .own_lines import own_lines, without_own_lines
+from .traces import GOES
+
 _LOGS = "var/log"
 # The bake's own archives: those of the policy stay, with their keys.
 _SOURCES = ("etc/apt/sources.list", "etc/apt/sources.list.d/*")
 _OURS = re.compile(r"railwright-")
 # With its bytes behind it: programs that read keys hold the line alone.
 _PRIVATE_KEY = re.compile(
-    rb"^-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----\s+(?:[A-Za-z-]+: .*\s+)*[A-Za-z0-9+/=]{40}", re.M
+    rb"(?:^|[\"'])-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----(?:\s|\\[nr])+(?:[A-Za-z-]+: .*\s+)*[A-Za-z0-9+/=]{40}",
+    re.M,
 )
 # Documentation and tests of packages hold keys that are nobody's.
-_SAMPLES = re.compile(r"(?:^|/)(?:doc|docs|examples?|tests?|testdata|samples?)/")
+_SAMPLES = re.compile(r"usr/(?!local/)(?:.*/)?(?:doc|docs|examples?|tests?|testdata|samples?)/")
 _STUB = "../run/systemd/resolve/stub-resolv.conf"
+# Debian's iscsid does not start without the file, and makes a name where the file asks for one.
+_INITIATOR, _MADE_AT_BOOT = "etc/iscsi/initiatorname.iscsi", "GenerateName=yes\n"
+_IDENTITY = re.compile(r"[0-9a-f]{32}")
 _BLOCK = 1 << 20
 
 
@@ -75,27 +42,33 @@ def leftovers(tree: Path) -> list[tuple[str, str]]:
     if _machine_id(tree) is not None:
         found.append(("etc/machine-id", f"identities that daemons made for one machine: {_machine_id(tree)}"))
     found += [(path, "logs and caches") for path in _logs(tree)]
+    found += [(path, f"lines of one machine: {rows[0]}") for path, rows in own_lines(tree).items()]
     return sorted(found)
 
 
 def seal(tree: Path, sources: str = "") -> list[tuple[str, str]]:
-    """Takes all of that out. sources: what the image's apt shall read. What went, with the reason."""
+    """Takes all of that out; what went, with the reason. sources: what its apt shall read. Raises InputError."""
     went = leftovers(tree)
-    for path, _ in went:
-        if path != "etc/machine-id":
+    without_own_lines(tree)
+    for path, why in went:
+        if path != "etc/machine-id" and not why.startswith("lines of one machine"):
             _remove(tree / path)
-    if (tree / "etc").is_dir():
+    if landing(tree, "etc/.").is_dir():
         _empty_identity(tree)
-    resolved = (tree / "usr/lib/systemd/systemd-resolved").exists()
-    if resolved and not os.path.lexists(tree / "etc/resolv.conf"):
-        (tree / "etc/resolv.conf").symlink_to(_STUB)
-    if (tree / "etc/apt").is_dir():
-        for path in _matches(tree, _SOURCES):
-            if not _OURS.match(path.rsplit("/", 1)[1]):
-                _remove(tree / path)
-                went.append((path, "the archives of the bake"))
+    resolved = landing(tree, "usr/lib/systemd/systemd-resolved").exists()
+    names = landing(tree, "etc/resolv.conf")
+    if resolved and names.parent.is_dir() and not os.path.lexists(names):
+        names.symlink_to(_STUB)
+    if landing(tree, "usr/lib/open-iscsi/.").is_dir():
+        lay(tree, _INITIATOR, _MADE_AT_BOOT, 0o600)
+    if landing(tree, "etc/apt/.").is_dir():
+        for pattern in _SOURCES:
+            for path in matches(tree, pattern):
+                if not _OURS.match(path.rsplit("/", 1)[1]):
+                    _remove(tree / path)
+                    went.append((path, "the archives of the bake"))
         if sources:
-            (tree / "etc/apt/sources.list").write_text(sources.rstrip("\n") + "\n", "utf-8")
+            lay(tree, "etc/apt/sources.list", sources.rstrip("\n") + "\n")
     return sorted(went)
 
 
@@ -104,14 +77,26 @@ def private_keys(tree: Path) -> list[str]:
     return [
         path
         for path, file in _files(tree)
-        if not _SAMPLES.search(path) and _PRIVATE_KEY.search(file.read_bytes())
+        if not _SAMPLES.match(path) and _PRIVATE_KEY.search(file.read_bytes())
     ]
 
 
 def holders(tree: Path, texts: tuple[str, ...]) -> list[str]:
-    """Files that hold one of these texts."""
+    """Files that hold one of these texts, and names that do."""
     wanted = [text.encode() for text in texts]
-    return [path for path, file in _files(tree) if wanted and _holds(file, wanted)]
+    if not wanted:
+        return []
+    named = [path for path in _names(tree) if any(text in path for text in texts)]
+    return sorted({*named, *(path for path, file in _files(tree) if _holds(file, wanted))})
+
+
+def identity(tree: Path) -> str | None:
+    """The machine-id of a tree that was not sealed yet; None where it has none."""
+    place = landing(tree, "etc/machine-id")
+    if place.is_symlink() or not place.is_file():
+        return None
+    text = place.read_text("latin-1").strip()
+    return text if _IDENTITY.fullmatch(text) else None
 
 
 def must_not_hold(file: Path, texts: tuple[str, ...]) -> None:
@@ -154,24 +139,30 @@ def _blocks(handle: int) -> Iterator[bytes]:
 
 def _going(tree: Path) -> Iterator[tuple[str, str]]:
     for why, patterns in GOES.items():
-        for path in _matches(tree, patterns):
-            yield path, why
+        for pattern in patterns:
+            for path in matches(tree, pattern):
+                yield path, why
 
 
 def _kept(tree: Path, path: str) -> bool:
-    """What a sealed image has in the place of what went."""
+    """What a sealed image has in the place of what went, and what is of no machine."""
     place = tree / path
     if path == "etc/resolv.conf":
         return place.is_symlink() and os.readlink(place).endswith("resolve/stub-resolv.conf")
-    if path == "var/lib/dbus/machine-id":
-        return place.is_symlink()
-    return False
+    if path == "etc/security/opasswd":  # empty as libpam-modules brings it
+        return place.lstat().st_size == 0
+    if path == _INITIATOR:
+        return not place.is_symlink() and place.is_file() and place.read_text("latin-1") == _MADE_AT_BOOT
+    # The loopback has no address of anybody; what a policy names is the policy's.
+    if path.endswith("/ifcfg-lo") or path.rsplit("/", 1)[1].startswith("railwright-"):
+        return path.startswith(("etc/sysconfig/", "etc/NetworkManager/", "etc/apt/"))
+    return path == "var/lib/dbus/machine-id" and place.is_symlink()
 
 
 def _machine_id(tree: Path) -> str | None:
     """What is wrong with it; None for a sealed one: there, and empty (machine-id(5): the first boot fills it)."""
-    place = tree / "etc/machine-id"
-    if not (tree / "etc").is_dir():
+    place = landing(tree, "etc/machine-id")
+    if not place.parent.is_dir():
         return None
     if place.is_symlink() or not place.is_file():
         return "absent, so that a read-only boot has no place for it"
@@ -179,22 +170,17 @@ def _machine_id(tree: Path) -> str | None:
 
 
 def _empty_identity(tree: Path) -> None:
-    place = tree / "etc/machine-id"
-    place.unlink(missing_ok=True)
-    place.touch(mode=0o444)
-    place.chmod(0o444)
-    dbus = tree / "var/lib/dbus"
-    if dbus.is_dir() and not os.path.lexists(dbus / "machine-id"):
-        (dbus / "machine-id").symlink_to("/etc/machine-id")
+    landing(tree, "etc/machine-id").unlink(missing_ok=True)
+    lay(tree, "etc/machine-id", "", 0o444)
+    dbus = landing(tree, "var/lib/dbus/machine-id")
+    if dbus.parent.is_dir() and not os.path.lexists(dbus):
+        dbus.symlink_to("/etc/machine-id")
 
 
 def _logs(tree: Path) -> list[str]:
     """Files of logs; folders stay, with the owners that daemons want, but the journal's are named by the machine."""
-    folder = tree / _LOGS
-    if not folder.is_dir() or folder.is_symlink():
-        return []
     found = []
-    for where, folders, names in os.walk(folder):
+    for where, folders, names in os.walk(landing(tree, f"{_LOGS}/.")):
         found += [os.path.relpath(os.path.join(where, name), tree) for name in names if name != "README"]
         if os.path.basename(where) == "journal":
             found += [os.path.relpath(os.path.join(where, name), tree) for name in folders]
@@ -202,21 +188,21 @@ def _logs(tree: Path) -> list[str]:
     return found
 
 
-def _matches(tree: Path, patterns: tuple[str, ...]) -> Iterator[str]:
-    """Paths below the tree that fit. No link is followed on the way: an absolute one leads to this machine."""
-    for pattern in patterns:
-        for place in sorted(tree.glob(pattern)):
-            path = place.relative_to(tree)
-            on_the_way = [tree / parent for parent in path.parents if str(parent) != "."]
-            if not any(parent.is_symlink() for parent in on_the_way):
-                yield str(path)
-
-
 def _remove(place: Path) -> None:
     if place.is_symlink() or not place.is_dir():
         place.unlink(missing_ok=True)
     else:
         shutil.rmtree(place)
+
+
+def _names(tree: Path) -> Iterator[str]:
+    """Paths, and where links lead."""
+    for where, folders, names in os.walk(tree):
+        for name in (*folders, *names):
+            place = Path(where, name)
+            yield str(place.relative_to(tree))
+            if place.is_symlink():
+                yield f"{place.relative_to(tree)} -> {os.readlink(place)}"
 
 
 def _files(tree: Path) -> Iterator[tuple[str, Path]]:

@@ -158,7 +158,7 @@ def _check(chosen: argparse.Namespace) -> int:
 
 def _boot(chosen: argparse.Namespace) -> int:
     root: Path = chosen.root
-    note = boot_note.Note(time.time(), __version__, image=boot_note.read_page(root, boot_note.IMAGE))
+    note = boot_note.Note(time.time(), __version__, image=boot_note.read_image(root))
     kept = _keep(root, note)
     status = booting.boot(root, _say, archive=archive(), note=note)
     note.end(status, time.time(), time.process_time())
@@ -173,8 +173,7 @@ def _keep(root: Path, note: boot_note.Note) -> bool:
     """Writes what the boot has come to; what cannot be written is said, and is no reason not to tune."""
     if note.phase == "begun" and note.image is not None:
         # Which machine was tuned last is known from there, and must outlive this boot's end, whatever that is.
-        before = boot_note.read_page(root, boot_note.KEPT) or {}
-        note.tuned = before.get("tuned") or {}
+        note.tuned = boot_note.tuned_before(root)
     try:
         boot_note.save(root, note.to_json())
     except InputError as error:
@@ -204,8 +203,7 @@ def _say(line: str) -> None:
 
 def _show(chosen: argparse.Namespace) -> int:
     policy, facts, plan = _planned(chosen)
-    last = boot_note.read_page(chosen.root, boot_note.RUN)
-    last = last if last is not None else boot_note.read_page(chosen.root, boot_note.KEPT)
+    last = boot_note.read_boot(chosen.root, boot_note.RUN) or boot_note.read_boot(chosen.root, boot_note.KEPT)
     acceptance = boot_note.read_page(chosen.root, boot_note.ACCEPTANCE)
     program = archive()
     digest = None if program is None else hashlib.sha256(program.read_bytes()).hexdigest()

@@ -37,7 +37,7 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _OF_DEVICES = ("nccl_conf", "gpu_order")
 # What depends on the machine and lies in files or registers. Firmware stays: no boot writes it.
 _OF_A_MACHINE = tuple(name for name in SLICES if name not in (*INSTALL_SLICES, OWN_SLICE, "nic_firmware"))
-# Of the slice `kernel`: what a boot can set. (A profile of tuned's is a file too, and comes with its unit, at the bake.)
+# Of the slice `kernel`: what a boot can set. (A profile of tuned's is files too, and comes with its unit at the bake.)
 _POWER_KINDS = frozenset({"file", "sysfs", "sysfs_each"})
 _POLICY_BYTES = 4 * 1024 * 1024
 # With the wait for devices both must fit into the unit's TimeoutStartSec of 120 s.
@@ -87,7 +87,7 @@ def boot(
         for refusal in plan.refusals:
             say(f"refused: {_told(refusal)}")
         if other:
-            _put_back(root, note, say)
+            _put_back(root, policy, note, say)
         return REFUSED
     for line in plan.summary:
         say(f"planned: {line}")
@@ -291,26 +291,28 @@ def _power(root: Path, plan: Optional[Plan]) -> dict[str, list[Any]]:
 
 
 def _other_machine(root: Path, note: boot_note.Note, say: Say) -> bool:
-    """Whether this root file system was tuned for another machine, or for one that has lost or got a part since."""
+    """Whether this root file system was tuned for another machine, or for one that has lost or got a part since, or
+    nobody knows for which, since a boot was cut off while it wrote."""
     if note.image is None:
         return False
-    kept = boot_note.read_page(root, boot_note.KEPT)
-    if kept is None:
-        return False
-    note.tuned = kept.get("tuned") or {}
+    note.tuned = boot_note.tuned_before(root)
     if not boot_note.is_other(note.tuned, note.shape):
         return False
+    if note.tuned.get("sha256") == boot_note.BETWEEN:
+        say("an earlier boot did not write all that it had begun: what this machine has no use for goes back")
+        return True
     say(f"this is not the machine that was tuned last: {boot_note.spoken(note.shape)}")
-    say(f"it was tuned for: {boot_note.spoken(kept['tuned'])}")
+    say(f"it was tuned for: {boot_note.spoken(note.tuned)}")
     note.words.append("another machine than at the last boot")
     return True
 
 
-def _put_back(root: Path, note: boot_note.Note, say: Say) -> None:
+def _put_back(root: Path, policy: Policy, note: boot_note.Note, say: Say) -> None:
     """A machine that cannot be planned must not run with what another one was tuned for."""
     try:
+        _keep_that_it_writes(root, note)
         outcome = state.apply(
-            {**{name: [] for name in _OF_A_MACHINE}, **_power(root, None)},
+            _slices_put_back(root, policy),
             root=str(root),
             owner="boot",
             unit=BOOT_UNIT,
@@ -327,8 +329,21 @@ def _put_back(root: Path, note: boot_note.Note, say: Say) -> None:
         say(f"failed: {failure.where}: {failure.why}")
 
 
+def _slices_put_back(root: Path, policy: Policy) -> dict[str, list[Any]]:
+    every = {**{name: [] for name in _OF_A_MACHINE}, **_power(root, None)}
+    return {name: items for name, items in every.items() if policy.manage.get(name, True)}
+
+
+def _keep_that_it_writes(root: Path, note: boot_note.Note) -> None:
+    """On the disk before the first write: a boot that is cut off must not look like one that had not begun."""
+    if note.image is not None:
+        note.writing()
+        boot_note.save(root, note.to_json())
+
+
 def _apply(root: Path, slices: dict[str, list[Any]], say: Say, note: boot_note.Note) -> int:
     """Writes the slices; how many items could not be set. Raises InputError, StateError and Held."""
+    _keep_that_it_writes(root, note)
     outcome = state.apply(
         slices,
         root=str(root),

@@ -26,7 +26,7 @@ from typing import Any, Optional
 from .model import Facts, Finding, InputError, Plan, to_json
 from .state import files
 from .state.outcome import Outcome, Refused
-from .state.place import FOLDER
+from .state.place import FOLDER, RECORD
 
 SCHEMA = "railwright.boot/1"
 RUN = "/run/railwright/boot.json"
@@ -38,6 +38,9 @@ IMAGE = "/etc/railwright/image.json"
 # A report of measurements, where somebody has laid one down: {"ok", "when", "checks": [...]}.
 ACCEPTANCE = f"{FOLDER}/acceptance.json"
 _MOST_BYTES = 8 * 1024 * 1024
+# In the place of a shape's digest while things are written. A boot that finds it comes after one that was cut off, or
+# that could not put all back, and does not take what lies there for this machine's.
+BETWEEN = "between"
 RESULTS = {0: "good", 1: "findings", 2: "unreadable", 3: "refused"}
 
 
@@ -64,6 +67,8 @@ class Note:
     checks: list[dict[str, Any]] = field(default_factory=list)
     image: Optional[Mapping[str, Any]] = None
     words: list[str] = field(default_factory=list)
+    # Whether things of another machine lie on the node while this boot writes; no part of the page.
+    mixed: bool = False
 
     def saw(self, facts: Facts, plan: Plan) -> None:
         """The node as it was read and planned."""
@@ -73,9 +78,17 @@ class Note:
         self.shape = shape(facts, plan)
         self.refusals = plan.refusals
 
+    def writing(self) -> None:
+        """From now on it is not known which machine the things on this node are for, until all of them are written;
+        unless they were this machine's before."""
+        self.mixed = is_other(self.tuned, self.shape)
+        if self.mixed or not self.tuned:
+            self.tuned = {**self.tuned, "sha256": BETWEEN}
+
     def wrote(self, outcome: Outcome) -> None:
-        """What the writer did: what lies on the node now was written for this machine."""
-        self.tuned = self.shape
+        """What the writer did: what lies on the node now was written for this machine; but what could not be put back
+        may still be another's, and the next boot tries again."""
+        self.tuned = self.tuned if self.mixed and outcome.failures else self.shape
         self.slices = {
             name: {"items": len(items), "changed": sum(item.changed for item in items)}
             for name, items in outcome.slices.items()
@@ -141,6 +154,50 @@ def save(root: Path, page: Mapping[str, Any]) -> None:
     _replace(root, MOTD, ("\n".join(lines(page, read_page(root, ACCEPTANCE))) + "\n").encode())
 
 
+def read_image(root: Path) -> Optional[Mapping[str, Any]]:
+    """The image that the node was made from; an empty one where the file that names it is damaged; None without it."""
+    page = read_page(root, IMAGE)
+    return {} if page is None and os.path.lexists(root / IMAGE.lstrip("/")) else page
+
+
+def read_boot(root: Path, path: str) -> Optional[dict[str, Any]]:
+    """A page of a boot; None where there is none, or it is damaged or of another program."""
+    page = read_page(root, path)
+    return page if page is not None and _is_whole(page) else None
+
+
+def tuned_before(root: Path) -> dict[str, Any]:
+    """The shape that what lies on a node of an image was written for; {} where nothing was written yet.
+
+    Where the page is damaged or gone and the writer has a record, something was, and nobody knows for which machine.
+    """
+    page = read_boot(root, KEPT)
+    if page is not None:
+        return dict(page["tuned"])
+    return {"sha256": BETWEEN} if (root / RECORD.lstrip("/")).exists() else {}
+
+
+def _is_whole(page: Mapping[str, Any]) -> bool:
+    kinds: dict[str, Any] = {
+        "shape": dict, "tuned": dict, "refusals": list, "findings": list, "checks": list, "reboot": list, "words": list,
+    }  # fmt: skip
+    fields = {
+        "refusals": ("where", "why"), "findings": ("severity", "accepted", "where", "why"),
+        "checks": ("name", "ok", "skipped"),
+    }  # fmt: skip
+    return (
+        page.get("schema") == SCHEMA
+        and Note(0.0).to_json().keys() <= page.keys()
+        and all(isinstance(page[key], kind) for key, kind in kinds.items())
+        and all(
+            isinstance(row, dict) and row.keys() >= set(needed)
+            for key, needed in fields.items()
+            for row in page[key]
+        )
+        and all(isinstance(word, str) for key in ("reboot", "words") for word in page[key])
+    )
+
+
 def read_page(root: Path, path: str) -> Optional[dict[str, Any]]:
     """A JSON object of the node's; None where there is none that can be read."""
     try:
@@ -169,9 +226,9 @@ def told(
 ) -> list[str]:
     """The lines for `show`: of the last boot, if it left a page that can be read."""
     seen = {"shape": shape(facts, plan), "image": None}
-    if page is None or page.get("schema") != SCHEMA:
+    if page is None:
         return [
-            _machine(seen),
+            _visible(_machine(seen)),
             "no boot of Railwright has left a word here: whether it is tuned, ask `check`",
         ]
     return lines({**page, "shape": seen["shape"]}, acceptance)[:-1]

@@ -3,8 +3,9 @@
 
     ENVIRONMENT/bin/python self_test.py [--json] [--write FILE] [--measure] [--ddp]
 
-Exit status: 0 CUDA works on every GPU of this node, or on those that CUDA_VISIBLE_DEVICES names; 1 something that should work does not, and the text says why; 2 bad
-usage; 4 no GPU: none is on the PCI bus, and all else that was asked for works.
+Exit status: 0 CUDA works on every GPU of this node, or on all that CUDA_VISIBLE_DEVICES names; 1 something that should
+work does not, and the text says why; 2 bad usage; 4 no GPU: none is on the PCI bus, and all else that was asked for
+works.
 
 One file that needs nothing beside it: it lies on the node and is run by the environment's own Python. Nothing is
 installed, written (but FILE) or changed by it.
@@ -230,8 +231,8 @@ def _too_few(found: dict[str, Any], gpus: int, seen: int) -> list[Problem]:
         return []
     if found.get("instances"):
         why = (
-            f"CUDA sees {seen} of the {gpus} GPUs on the bus: they are cut into {found['instances']} GPU instances, and "
-            "one process sees one of them"
+            f"CUDA sees {seen} of the {gpus} GPUs on the bus: they are cut into {found['instances']} GPU instances, "
+            "and one process sees one of them"
         )
         remedy = "nvidia-smi -mig 0 and a reset, or a self-test for each: CUDA_VISIBLE_DEVICES=MIG-UUID (nvidia-smi -L)"
         return [_problem("mig", why, remedy)]

@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from ..node.model import ContainerRuntimePolicy, Facts, Finding
 from ..node.model.container_facts import Containers, spoken
+from . import containerd
 from .container_asked import CGROUP_DRIVER, DAEMON_JSON, PLUGSTACK, SET, options, refresher
 from .stack import containers as known
 
@@ -21,6 +22,13 @@ def findings(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
             "read the node itself (railwright discover)",
         )  # fmt: skip
         return
+    if asked.runtime == "containerd" and containerd.brings_its_own(facts, asked):
+        yield Finding(
+            f"{SET}.containerd_again", "warning", containerd.CONFIG,
+            "its package comes with this run and brings one of its own, which nobody has read yet: of CDI nothing is "
+            "written into it",
+            "plan and install once more when the package is there",
+        )  # fmt: skip
     yield from _of_daemon(here, asked)
     yield from _of_cdi(facts, here, asked)
     if asked.runtime == "docker" and here.docker is not None:
@@ -91,7 +99,7 @@ def _of_docker(values: dict[str, Any], asked: ContainerRuntimePolicy) -> Iterato
     if isinstance(default, str) and default not in ("runc", "io.containerd.runc.v2"):
         yield Finding(
             f"{SET}.default_runtime", "info", DAEMON_JSON,
-            f"the default runtime is {default}, which stays: with CDI no other than runc is needed",
+            f"the default runtime is {default[:80]}, which stays: with CDI no other than runc is needed",
             "take default-runtime out where nobody needs it",
         )  # fmt: skip
     folders = values.get("cdi-spec-dirs")
@@ -100,8 +108,8 @@ def _of_docker(values: dict[str, Any], asked: ContainerRuntimePolicy) -> Iterato
     }:
         yield Finding(
             f"{SET}.cdi_folders", "warning", DAEMON_JSON,
-            f"cdi-spec-dirs is {', '.join(map(str, folders))}: Docker does not look into both /etc/cdi (the GPUs' "
-            "order, NCCL's files) and /var/run/cdi (the GPUs)",
+            f"cdi-spec-dirs is {', '.join(map(str, folders))[:200]}: Docker does not look into both /etc/cdi (the "
+            "GPUs' order, NCCL's files) and /var/run/cdi (the GPUs)",
             "take cdi-spec-dirs out, or name both there",
         )  # fmt: skip
     now = [word.partition("=")[2] for word in options(values) if word.startswith(CGROUP_DRIVER)]

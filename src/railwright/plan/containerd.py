@@ -20,12 +20,21 @@ def entries(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Entry]:
     """The drop-in, and the configuration that imports it where nobody has written one."""
     config = _config(facts)
     form = 2 if config is None else config.version
-    if any(True for _ in against(facts, asked)):
+    if any(True for _ in against(facts, asked)) or brings_its_own(facts, asked):
         return
     if config is None or config.ours:
         yield file(CONFIG, f"{HEADER}version = {form}\n{IMPORT}\n")
     if _needed(config, asked):
         yield file(DROPIN, drop_in(form, asked))
+
+
+def brings_its_own(facts: Facts, asked: ContainerRuntimePolicy) -> bool:
+    """Whether a package comes with this run that has a config.toml of its own: where CNI's plugins lie stands there."""
+    software = facts.software
+    return _config(facts) is None and any(
+        asked.packages.get(name) is not None and (software is None or software.package(name) is None)
+        for name in known.RUNTIMES["containerd"]
+    )
 
 
 def paths(facts: Facts, asked: ContainerRuntimePolicy) -> tuple[str, ...]:
@@ -52,7 +61,15 @@ def drop_in(form: int, asked: ContainerRuntimePolicy) -> str:
 def against(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
     """What keeps a drop-in from being read, or would make it take others' settings away."""
     config = _config(facts)
-    if config is None or config.ours:
+    if config is None:
+        return
+    if config.others and config.version < known.FIRST_WITH_MERGED_SECTIONS and _needed(config, asked):
+        yield _refused(
+            "containerd_drop_ins", f"{', '.join(config.others)[:200]} set the CRI plugin too, and before containerd 2 "
+            "of several files with that section only the last one counts: one would take the other's settings away",
+            f"set there, in one of them: {'; '.join(_wanted(asked))}",
+        )  # fmt: skip
+    if config.ours:
         return
     if config.why:
         yield _refused("containerd_config", f"it cannot be read: {config.why}", "mend the file")

@@ -321,5 +321,9 @@ def _ports(name: str, server: ServerPolicy, replicas: int, taken: Mapping[int, s
     else:
         return None
     return Finding(
-        "dl_runtime.ports", "error", f"policy.dl_runtime.servers.{name}.port", why, "give each server ports of its own"
+        "dl_runtime.ports",
+        "error",
+        f"policy.dl_runtime.servers.{name}.port",
+        why,
+        "give each server ports of its own",
     )

@@ -144,6 +144,13 @@ def _findings(facts: Facts, policy: Policy, limits: LimitsPolicy) -> Iterator[Fi
             else "log out and in again",
         )  # fmt: skip
     yield from _propagated(known)
+    if container_use.has_podman(facts, policy):
+        yield Finding(
+            "limits.podman", "info", PODMAN,
+            "containers of users get these limits too, and a user whose login has less, one from before this run say, "
+            "cannot start any (setrlimit: Operation not permitted)",
+            "log out and in again",
+        )  # fmt: skip
     yield from _of_docker(facts, limits)
 
 

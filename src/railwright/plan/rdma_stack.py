@@ -85,7 +85,8 @@ def _mixed(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
     """Packages of the other stack that would stay: here and not named, or named with a version of the other's."""
     other = "inbox" if asked.stack == "doca" else "doca"
     is_other = known.is_doca if other == "doca" else known.is_inbox
-    here = [text for text in _packages_of(facts, other) if text.partition(" ")[0] not in asked.packages]
+    moved = {known.bare(name) for name in asked.packages}
+    here = [text for text in _packages_of(facts, other) if known.bare(text.partition(" ")[0]) not in moved]
     named = [
         f"{name} {version}"
         for name, version in asked.packages.items()
@@ -148,7 +149,9 @@ def _kernel_side(facts: Facts) -> Iterator[Finding]:
     if software is None:
         return
     doca = [
-        one for one in software.packages if one.name.startswith(("mlnx-ofed-kernel", "kmod-mlnx-ofa_kernel"))
+        one
+        for one in software.packages
+        if one.name.startswith(("mlnx-ofed-kernel", "kmod-mlnx-ofa_kernel", "mlnx-ofa_kernel"))
     ]
     for kernel in software.kernels:
         path = kernel.modules.get("mlx5_core")

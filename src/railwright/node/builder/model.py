@@ -14,6 +14,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,40}", re.ASCII)
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.~]{0,80}", re.ASCII)
 _TOOLKIT = re.compile(r"[1-9][0-9]\.[0-9]", re.ASCII)
+# What is told of a build names its source, so an address must hold no secret.
+_SECRET = re.compile(r"https?://[^/]*@|://[^/]*:[^/@]*@|\?", re.ASCII)
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # What the project decides itself: a second word on it would make the cache's key lie.
 OWN = (
@@ -156,6 +158,14 @@ def _source(source: Source, where: str) -> None:
     if len(given) != 1:
         found = " and ".join(given) or "none"
         raise InputError(where, f"found {found}", "expected one of folder, tarball and git")
+    for name in ("tarball", "git"):
+        address = getattr(source, name)
+        if address is not None and "://" in address and _SECRET.search(address):
+            raise InputError(
+                f"{where}.{name}",
+                "has a user, a password or a query in it, which every reader of the run would see",
+                "leave it out: take a mirror without one, or lay the source on the build node",
+            )
     if source.folder is not None and not source.folder.startswith("/"):
         raise InputError(f"{where}.folder", f"found {source.folder!r}", "expected an absolute path")
     if source.tarball is not None:

@@ -117,12 +117,13 @@ def _pack_rpm(
 ) -> dict[str, Path]:
     number, _, release = version.partition("-")
     spec = worker.folder / f"{name}.spec"
-    spec.write_text(
+    text = (
         f"Name: {name}\nVersion: {number}\nRelease: {release}\nSummary: {about}\nLicense: BSD-3-Clause\n"
         f"Requires: {library[0]} >= {library[1]}\n%define debug_package %{{nil}}\n%description\n{about}\n"
-        f"%install\ncp -a {stage}/. %{{buildroot}}/\n%files\n/usr/lib/{name}\n",
-        encoding="utf-8",
+        f"%install\ncp -a {stage}/. %{{buildroot}}/\n%files\n/usr/lib/{name}\n"
     )
+    with spec.open("x", encoding="utf-8") as file:  # never through a link that a source has laid there
+        file.write(text)
     worker.give(spec)
     top = worker.folder / "rpmbuild"
     worker.must(["rpmbuild", "-bb", "--define", f"_topdir {top}", str(spec)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ..state.outcome import Refused
@@ -64,6 +65,7 @@ def make_tests(
     stage = worker.folder / "stage"
     place = stage / _TESTS_FOLDER
     place.mkdir(parents=True)
+    must_be_plain(programs)
     for program in programs:
         program.rename(place / program.name)
         (place / program.name).chmod(0o755)
@@ -71,6 +73,13 @@ def make_tests(
     library = packing.upstream(nccl, kind)
     worker.give(stage)
     return packing.pack("nccl-tests", version, stage, library, worker, kind)
+
+
+def must_be_plain(paths: Iterable[Path]) -> None:
+    """Raises Refused for a link: root reads what a source has made, and a link may lead to what is root's alone."""
+    for path in paths:
+        if path.is_symlink() or not path.is_file():
+            raise Refused(f"{path.name} is no plain file", "see what its makefiles do; a package is a file")
 
 
 def _tests_version(source: Path) -> str:

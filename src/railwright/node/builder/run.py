@@ -76,6 +76,7 @@ def _product(request: Request, place: Place, kind: str, nccl: Optional[_Made]) -
         worker = Worker(place, Path(place.scratch) / f"{request.product}-{key[:16]}", lock)
         worker.begin(place.space)
         files = _packages(request, worker, kind, nccl)
+        recipes.must_be_plain(files.values())
         said = {
             "inputs": known,
             "packages": packing.versions(files.values(), kind),

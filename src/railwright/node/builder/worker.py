@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Optional
 
@@ -96,10 +96,17 @@ class Worker:
             try:
                 code = child.wait()
             except BaseException:
-                os.killpg(child.pid, signal.SIGKILL)
+                self._end(child)
                 child.wait()
                 raise
+            # What it has left behind must not go on in folders that root reads next.
+            self._end(child)
         return Said(code, self._since(begun))
+
+    @staticmethod
+    def _end(child: subprocess.Popen[bytes]) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
 
     def must(
         self,

@@ -15,6 +15,10 @@ _READ_AGAIN = "read the node itself: railwright check PLAN"
 _GPUS = "nvidia.com/gpu"
 _LINKS, _TRUE = "container_runtime.dev_char", "container_runtime.cdi"
 _JSON = "container_runtime.daemon_json"
+# What has the CDI file written: whoever it is, and our own unit.
+_WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-cdi.conf"
+_UNIT = "/etc/systemd/system/railwright-cdi.service"
+_MOST_SHOWN = 120
 _INSTALL = "run `ansible-playbook -i INVENTORY playbooks/install.yml -l NODE`"
 
 
@@ -36,6 +40,7 @@ def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:
         if entry.get("kind") == "json_keys":
             yield from _keys(known, entry)
     driver = facts.host.driver
+    yield from _described(plan, facts, known)
     for one in known.cdi:
         if one.kind != _GPUS or driver is None or not one.drivers:
             continue
@@ -45,6 +50,17 @@ def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:
             why = f"names libraries of {', '.join(one.drivers)}, and {driver} is loaded: no container starts"
             remedy = f"nvidia-ctk cdi generate --output={one.path}"
             yield Answer(_TRUE, Finding(_TRUE, "error", one.path, why, remedy))
+
+
+def _described(plan: Plan, facts: Facts, known: Containers) -> Iterator[Answer]:
+    """Where the plan has somebody write the CDI file and the driver is loaded, there is one."""
+    paths = {entry.get("path") for entry in plan.slices["container_runtime"].entries}
+    if _WANTED not in paths or not facts.gpus or facts.host.driver is None:
+        return
+    if not any(one.kind == _GPUS for one in known.cdi):
+        unit = "railwright-cdi.service" if _UNIT in paths else "nvidia-cdi-refresh.service"
+        why = f"no file describes {_GPUS}, so no container can ask for a GPU; {unit} writes it at boot"
+        yield Answer(_TRUE, Finding(_TRUE, "error", "/var/run/cdi", why, f"systemctl start {unit}"))
 
 
 def _keys(known: Containers, entry: Entry) -> Iterator[Answer]:
@@ -62,7 +78,8 @@ def _keys(known: Containers, entry: Entry) -> Iterator[Answer]:
         if jsontext.same(now, {"value": wanted}):
             yield Answer(_JSON)
         else:
-            why = f"{pointer} is {now.get('value', 'not there')}, planned {wanted}"
+            shown = str(now.get("value", "not there"))[:_MOST_SHOWN]
+            why = f"{pointer} is {shown}, planned {wanted}"
             yield Answer(_JSON, Finding(_JSON, "error", entry["path"], why, _INSTALL))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
+import posixpath
 import re
 import stat
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Optional
 
 from ..model import InputError
@@ -40,10 +44,12 @@ DOCKER_KEYS = (
 _CDI_FOLDERS = ("etc/cdi", "var/run/cdi", "run/cdi")
 _CDI_ENDS = (".json", ".yaml", ".yml")
 _KIND = re.compile(
-    r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?([A-Za-z][A-Za-z0-9_.-]{0,80}/[A-Za-z0-9_.-]{1,80})["']?[ \t]*,?[ \t]*$""", re.MULTILINE
+    r"""^[ \t]*["']?kind["']?[ \t]*:[ \t]*["']?([A-Za-z][\w.-]{0,80}/[\w.-]{1,80})["']?[ \t]*,?[ \t]*$""",
+    re.MULTILINE | re.ASCII,
 )
 _DEVICE = re.compile(
-    r"""^[ \t]*(?:-[ \t]*)?["']?name["']?[ \t]*:[ \t]*["']?([A-Za-z0-9_.:-]{1,80})["']?[ \t]*,?[ \t]*$""", re.MULTILINE
+    r"""^[ \t]*(?:-[ \t]*)?["']?name["']?[ \t]*:[ \t]*["']?([A-Za-z0-9_.:-]{1,80})["']?[ \t]*,?[ \t]*$""",
+    re.MULTILINE,
 )
 _DRIVER = re.compile(r"\.so\.([0-9]{3}\.[0-9]{1,3}(?:\.[0-9]{1,3})?)\b", re.ASCII)
 _GPU_DEVICE = re.compile(r"nvidia(?:\d+|ctl|-uvm|-uvm-tools|-modeset)", re.ASCII)
@@ -53,6 +59,7 @@ _PLUGSTACKS = ("etc/slurm/plugstack.conf", "etc/slurm-llnl/plugstack.conf")
 # The CDI file of 16 GPUs in 7 parts each has some 200 KiB; configurations have a tenth of that.
 _CDI_BYTES = 4 * 1024 * 1024
 _TEXT_BYTES = 256 * 1024
+_DEEPEST = 64
 _MOST_FILES = 32
 _MOST_DEVICES = 64
 _MOST_DRIVERS = 8
@@ -62,7 +69,7 @@ OURS = "# Written by Railwright"
 
 def read_containers(tree: Tree, running: Mapping[int, str]) -> Containers:
     """running: names of processes by number."""
-    devices, unlinked = _devices(tree)
+    devices, unlinked = gpu_files(tree)
     return Containers(
         programs=tuple(
             name for name in PROGRAMS if any(tree.exists(f"{folder}/{name}") for folder in _FOLDERS)
@@ -101,6 +108,9 @@ def docker_config(data: bytes) -> DockerConfig:
         if text.startswith("\ufeff"):
             # dockerd itself reads over it, and whoever writes the file again would lose it.
             return DockerConfig(why="begins with a byte order mark")
+        # Counted before it is parsed, for what parses it and what writes it run out of stack at depths of their own.
+        if max(accumulate((mark in "[{") - (mark in "]}") for mark in text), default=0) > _DEEPEST:
+            return DockerConfig(why=f"is nested more than {_DEEPEST} deep")
         value = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         return DockerConfig(why=f"is no JSON: {str(error)[:120]}")
@@ -119,13 +129,30 @@ def _containerd(tree: Tree) -> Optional[ContainerdConfig]:
         return None
     try:
         text = tree.text(CONTAINERD, _TEXT_BYTES)
-        return (
-            ContainerdConfig(why="cannot be read")
-            if text is None
-            else containerd_config(text, tree.where(CONTAINERD))
-        )
+        if text is None:
+            return ContainerdConfig(why="cannot be read")
+        config = containerd_config(text, tree.where(CONTAINERD))
     except InputError as error:
         return ContainerdConfig(why=str(error))
+    return replace(config, others=_others(tree, config))
+
+
+def _others(tree: Tree, config: ContainerdConfig) -> tuple[str, ...]:
+    found = []
+    for pattern in config.imports[:_MOST_FILES]:
+        folder, _, wanted = posixpath.join("/etc/containerd", pattern).lstrip("/").rpartition("/")
+        for name in fnmatch.filter(_names(tree, folder), wanted)[:_MOST_FILES]:
+            text = _text(tree, f"{folder}/{name}")
+            if not text.startswith(OURS) and _has_cri(text):
+                found.append(f"/{folder}/{name}")
+    return tuple(dict.fromkeys(found))
+
+
+def _has_cri(text: str) -> bool:
+    try:
+        return containerd_config(text, "").cri
+    except InputError:
+        return True
 
 
 def containerd_config(text: str, where: str) -> ContainerdConfig:
@@ -193,8 +220,8 @@ def cdi_file(path: str, text: str) -> CdiFile:
     return CdiFile(path, None if kind is None else kind[1], names[:_MOST_DEVICES], drivers)
 
 
-def _devices(tree: Tree) -> tuple[int, tuple[str, ...]]:
-    """Device files of GPUs, and those of them that runc and systemd do not find below /dev/char."""
+def gpu_files(tree: Tree) -> tuple[int, tuple[str, ...]]:
+    """How many device files of GPUs there are, and those of them that runc and systemd do not find below /dev/char."""
     count, unlinked = 0, []
     for name in tree.names("dev"):
         status = tree.status(f"dev/{name}") if _GPU_DEVICE.fullmatch(name) else None

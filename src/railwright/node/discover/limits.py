@@ -92,7 +92,9 @@ def _daemons(tree: Tree, running: Mapping[int, str]) -> tuple[ProcessLimits, ...
     numbers = [
         number
         for wanted in _PROCESSES
-        for number in [number for number, name in running.items() if name == wanted and number != 1][:_MOST_PROCESSES]
+        for number in [number for number, name in running.items() if name == wanted and number != 1][
+            :_MOST_PROCESSES
+        ]
     ]
     for number in numbers:
         unit = _UNIT.search(tree.text(f"proc/{number}/cgroup") or "")
@@ -126,9 +128,13 @@ def with_limits(tree: Tree, service: str) -> Optional[bool]:
     return None if unclear else False
 
 
-def _session(tree: Tree, service: str, seen: set[str]) -> Iterator[Optional[bool]]:
-    """True for each pam_limits, None for each line or file that cannot be read. seen: files, each is read once."""
+def _session(tree: Tree, service: str, seen: set[str], way: tuple[str, ...] = ()) -> Iterator[Optional[bool]]:
+    """True for each pam_limits, None for each line or file that cannot be read.
+
+    seen: files, each is read once. way: those that lead here; PAM does not get out of a ring.
+    """
     if service in seen:
+        yield from [None] if service in way else []
         return
     seen.add(service)
     texts = (_page(tree, f"{folder}/{service}") for folder in _PAM_FOLDERS)
@@ -140,13 +146,13 @@ def _session(tree: Tree, service: str, seen: set[str]) -> Iterator[Optional[bool
         include = _PAM_INCLUDE.fullmatch(line)
         match = _PAM_LINE.fullmatch(line)
         if include is not None:
-            yield from _session(tree, include[1], seen)
+            yield from _session(tree, include[1], seen, (*way, service))
         elif match is None:
             yield None
         elif match[1].lower() != "session":
             continue
         elif match[2].lower() in ("include", "substack"):
-            yield from _session(tree, match[3], seen)
+            yield from _session(tree, match[3], seen, (*way, service))
         elif posixpath.basename(match[3]) == "pam_limits.so":
             # With a file of its own it reads that one and not limits.d (pam_limits(8)).
             yield True if "conf=" not in match[4] else None
@@ -211,7 +217,9 @@ def _slurm(tree: Tree) -> Optional[SlurmPropagation]:
     for line in _joined(tree.text(path, _TEXT_BYTES) or ""):
         key, equals, value = line.partition("=")
         if equals:
-            found[key.strip().lower()] = tuple(word for word in value.strip().upper().split(",") if word)[:_MOST_WORDS]
+            found[key.strip().lower()] = tuple(word for word in value.strip().upper().split(",") if word)[
+                :_MOST_WORDS
+            ]
     return SlurmPropagation(
         f"/{path}", found.get("propagateresourcelimits"), found.get("propagateresourcelimitsexcept")
     )

@@ -20,7 +20,7 @@ _MOST_ROWS = 64
 
 
 def read_runtimes(tree: Tree) -> tuple[Runtime, ...]:
-    """Raises InputError for a page that is larger than any self-test writes."""
+    """A page that is larger than any self-test writes is none."""
     names = [name for name in tree.names(_TOP) if _NAME.fullmatch(name) and tree.is_folder(f"{_TOP}/{name}")]
     return tuple(
         Runtime(name, tree.link(f"{_TOP}/{name}/current"), _page(tree, name)) for name in names[:_MOST_ROWS]

@@ -21,6 +21,7 @@ _RELEVANT = re.compile(
     r"(?:linux-(?:image|headers|modules|generic|cloud|nvidia|hwe|virtual|restricted)|kernel(?:-|$)|nvidia|libnvidia|xserver-xorg"
     r"-video-nvidia|cuda|libcuda|libnccl|libcudnn|libcublas|nvlsm|libnvsdm|datacenter-gpu|dcgm|doca|mlnx|mft(?:-|$)|mstflint"
     r"|kernel-mft|rdma|librdmacm|libibverbs|ibverbs|libib(?:umad|mad|netdisc)|infiniband-diags|ofed-scripts|iser|srp-dkms"
+    r"|kmod-mlnx|ibacm$|srptools$|srp_daemon$|iwpmd$|python3-pyverbs$"
     r"|gdrcopy|libgdrapi|dkms(?:$|-)|gcc-\d|unattended-upgrades|needrestart|tuned|podman|crun$|runc$|moby-engine$"
     r"|enroot|pyxis|slurm|nvidia-container|libnvidia-container|docker|containerd|openmpi|libnvpl|initramfs-tools$|dracut$)"
 )

@@ -42,7 +42,8 @@ class ContainerdConfig:
     """containerd's config.toml. ours: it is a whole file that Railwright wrote. why: what keeps it from being read.
 
     version: of its form; 1 where it states none. imports: patterns. disabled: plugins. cri: whether it has a section
-    of the CRI plugin. enable_cdi, systemd_cgroup: as it states them.
+    of the CRI plugin. enable_cdi, systemd_cgroup: as it states them. others: files that it imports besides ours and
+    that have such a section too, or cannot be read.
     """
 
     ours: bool = False
@@ -53,6 +54,7 @@ class ContainerdConfig:
     cri: bool = False
     enable_cdi: Optional[bool] = None
     systemd_cgroup: Optional[bool] = None
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,18 @@ def must_be_sound(containers: Containers, where: str) -> None:
     """Raises InputError for what no node has."""
     for n, one in enumerate(containers.cdi):
         if not CDI_PATH.fullmatch(one.path):
-            raise InputError(f"{where}.cdi[{n}].path", f"found {one.path[:80]!r}", "expected a file of /etc/cdi or /run/cdi")
+            raise InputError(
+                f"{where}.cdi[{n}].path",
+                f"found {one.path[:80]!r}",
+                "expected a file of /etc/cdi or /run/cdi",
+            )
     for n, path in enumerate(containers.unlinked):
         if not _GPU_FILE.fullmatch(path):
-            raise InputError(f"{where}.unlinked[{n}]", f"found {path[:40]!r}", "expected a form like /dev/nvidia0")
+            raise InputError(
+                f"{where}.unlinked[{n}]", f"found {path[:40]!r}", "expected a form like /dev/nvidia0"
+            )
     for name, count in containers.running.items():
         if name not in SUPERVISORS or count < 1:
-            raise InputError(f"{where}.running", f"found {count} of {name[:40]!r}", f"expected some of {SUPERVISORS}")
+            raise InputError(
+                f"{where}.running", f"found {count} of {name[:40]!r}", f"expected some of {SUPERVISORS}"
+            )

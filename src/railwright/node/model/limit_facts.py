@@ -72,7 +72,9 @@ def must_be_sound(limits: Limits, where: str) -> None:
 def _two(one: ProcessLimits, where: str) -> None:
     for name, words in (("memlock", one.memlock), ("nofile", one.nofile)):
         if len(words) != 2:
-            raise InputError(f"{where}.{name}", f"found {len(words)} values", "expected the soft and the hard limit")
+            raise InputError(
+                f"{where}.{name}", f"found {len(words)} values", "expected the soft and the hard limit"
+            )
         for word in words:
             _like(word, _LIMIT, f"{where}.{name}", '"unlimited" or a number')
 

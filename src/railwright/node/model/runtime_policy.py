@@ -25,7 +25,16 @@ _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # One word of a command line in a unit: systemd reads % $ and quotes in its own way (systemd.service(5)).
 _WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
 # The plan gives these: a second one would win over it, and the server would reach for GPUs that are not its own.
-_PLANNED = ("--host", "--port", "--model", "--model-path", "--tensor-parallel-size", "-tp", "--tp", "--tp-size")
+_PLANNED = (
+    "--host",
+    "--port",
+    "--model",
+    "--model-path",
+    "--tensor-parallel-size",
+    "-tp",
+    "--tp",
+    "--tp-size",
+)
 # Words of the engines that are followed by a secret, which everybody reads in a unit and in the list of processes.
 _SECRET = ("--api-key", "--admin-api-key", "--hf-token", "--ssl-keyfile-password")
 _MOST_SERVERS_PORT = 65535

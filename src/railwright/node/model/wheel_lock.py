@@ -120,7 +120,9 @@ def _pin(line: str, where: str) -> Pin:
         )
     words = f"{match[1]}=={match[3]}"
     if match[4] and re.search(r"(?:^|\s)-|[$;]", match[4]):
-        raise InputError(where, f"{words} has something else in its marker", "expected a marker and hashes only")
+        raise InputError(
+            where, f"{words} has something else in its marker", "expected a marker and hashes only"
+        )
     if not hashes:
         raise InputError(where, f"{words} has no hash", "write the lock with --generate-hashes")
     found = []

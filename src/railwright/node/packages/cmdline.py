@@ -29,6 +29,9 @@ _DROP_IN = re.compile(
     r'^GRUB_CMDLINE_LINUX_DEFAULT="\$\{GRUB_CMDLINE_LINUX_DEFAULT:\+[^}]*\}([^"]*)"$', re.MULTILINE
 )
 _OPTIONS = re.compile(r"^options\s+(.*)$", re.MULTILINE)
+# What GRUB's script takes as it stands in a word (grub-core/script/yylex.l); ";" ends a command there.
+_PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*", re.ASCII)
+_ENDS = ";&|<>{}\n"
 _ENV = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", re.MULTILINE)
 # What may stand several times, with another word each time: Documentation/admin-guide/kernel-parameters.txt.
 _REPEATED = (
@@ -50,15 +53,71 @@ def loader_of(exists: Callable[[str], bool]) -> Optional[str]:
 
 
 def words(line: str) -> list[str]:
-    """The words of a command line; a value in double quotes keeps its blanks (lib/cmdline.c, next_arg)."""
+    """The words of a command line as the kernel has it (lib/cmdline.c, next_arg).
+
+    Blanks between double quotes are kept; the quotes themselves, around a word or a value, are not.
+    """
     lexer = shlex.shlex(line, posix=False, punctuation_chars=False)
     lexer.whitespace_split = True
     lexer.commenters = ""
     lexer.quotes = '"'
     try:
-        return list(lexer)
+        return [word.replace('"', "") for word in lexer]
     except ValueError:
         return line.split()
+
+
+def quoted(word: str) -> str:
+    """A word as GRUB's script has to have it, so that the kernel gets the whole of it.
+
+    Single quotes, since these also stand in what a shell reads between double quotes: our drop-in, and the
+    GRUB_CMDLINE_LINUX that grubby writes with nothing escaped.
+    """
+    return word if _PLAIN.fullmatch(word) else f"'{word}'"
+
+
+def grub_words(script: str) -> list[str]:
+    """The words that GRUB's script hands to a command (GRUB manual, "Quoting"); $variables stay as they stand.
+
+    What follows an end of the command, such as a bare ";", is none of them.
+    """
+    found: list[str] = []
+    word: Optional[str] = None
+    quote, place = "", 0
+    while place < len(script):
+        char = script[place]
+        following = script[place + 1 : place + 2]
+        if char == quote:
+            quote = ""
+        elif char == "\\" and quote != "'" and (not quote or following in ('"', "\\", "$")):
+            word, place = (word or "") + following, place + 1
+        elif quote:
+            word = (word or "") + char
+        elif char in ("'", '"'):
+            word, quote = word or "", char
+        elif _is_end(script, place) or (char == "#" and word is None):
+            break
+        elif char.isspace():
+            found += [] if word is None else [word]
+            word = None
+        else:
+            word = (word or "") + char
+        place += 1
+    return found if word is None else [*found, word]
+
+
+def _is_end(script: str, place: int) -> bool:
+    """Whether a command ends here: the braces of a ${name} end none."""
+    if script[place] == "{" and script[place - 1 : place] == "$":
+        return False
+    if script[place] == "}" and script.rfind("${", 0, place) > script.rfind("}", 0, place):
+        return False
+    return script[place] in _ENDS
+
+
+def as_booted(script: str) -> str:
+    """The command line that the kernel gets of these words of GRUB's script (grub-core/lib/cmdline.c)."""
+    return " ".join(f'"{word}"' if " " in word or "\t" in word else word for word in grub_words(script))
 
 
 def key_of(word: str) -> str:
@@ -90,14 +149,10 @@ def words_of_keys(line: str, keys: Collection[str]) -> str:
 
 
 def grub_lines(menu: str) -> list[str]:
-    """The kernel's words of every entry of GRUB's menu, without those for recovery."""
-    found = []
+    """The command line that every entry of GRUB's menu gives the kernel, without those for recovery."""
     own = _OWN.search(menu)
-    for match in _LINUX.finditer(menu if own is None else own[1]):
-        told = words(match[2])
-        if not any(word in _RECOVERY for word in told):
-            found.append(match[2])
-    return found
+    lines = [as_booted(match[2]) for match in _LINUX.finditer(menu if own is None else own[1])]
+    return [line for line in lines if not any(word in _RECOVERY for word in words(line))]
 
 
 def drop_in(name: str) -> str:
@@ -113,13 +168,14 @@ def is_ours(text: str) -> bool:
 def drop_in_text(arguments: str) -> str:
     """Appended last, where GRUB puts what is not for recovery: of two words for one key the kernel takes the last."""
     before = "${GRUB_CMDLINE_LINUX_DEFAULT:+$GRUB_CMDLINE_LINUX_DEFAULT }"
-    return f'{_HEADER}GRUB_CMDLINE_LINUX_DEFAULT="{before}{arguments}"\n'
+    written = " ".join(quoted(word) for word in arguments.split())
+    return f'{_HEADER}GRUB_CMDLINE_LINUX_DEFAULT="{before}{written}"\n'
 
 
 def read_drop_in(text: str) -> str:
-    """The arguments of our drop-in, "" where it holds none."""
+    """The arguments of our drop-in as GRUB's script has them in the end, "" where it holds none."""
     match = _DROP_IN.search(text)
-    return "" if match is None else match[1].strip()
+    return "" if match is None else " ".join(grub_words(match[1]))
 
 
 def bls_options(entry: str, environment: Mapping[str, str]) -> str:
@@ -129,14 +185,29 @@ def bls_options(entry: str, environment: Mapping[str, str]) -> str:
     return " ".join(environment.get(word[1:], "") if word.startswith("$") else word for word in line.split())
 
 
-def bls_lines(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
-    """The kernel's words of every entry, with what grubenv adds to them.
+def bls_written(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
+    """The options of every entry as they are written, with what grubenv adds to them.
 
     names: what lies in BLS_FOLDER. read: the text of a file, None where there is none.
     """
     more = grubenv(read(GRUB_ENV) or "")
     texts = [read(f"{BLS_FOLDER}/{name}") for name in names if name.endswith(".conf")]
     return [bls_options(text, more) for text in texts if text]
+
+
+def bls_lines(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
+    """The command line that every entry gives the kernel; names, read: as of `bls_written`.
+
+    RHEL's GRUB makes a script of an entry (blscfg.c: "linux " and the options); who else reads entries takes the
+    options as they stand.
+    """
+    written = bls_written(names, read)
+    return written if read(GRUB_ENV) is None else [as_booted(line) for line in written]
+
+
+def spellings(line: str, wanted: Collection[str]) -> list[str]:
+    """How these words are written in the options of an entry: bare, in quotes, or with a tail that a ";" cuts off."""
+    return [written for written in line.split() if grub_words(written)[:1] in [[word] for word in wanted]]
 
 
 def grubenv(text: str) -> dict[str, str]:

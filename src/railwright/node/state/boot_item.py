@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ..model import InputError
@@ -24,7 +24,7 @@ from .program import first_program, last_words, tools_of
 _ARGUMENTS, _MENU = "arguments", "menu"
 _CURRENT, _OLDER = "current", "older"
 _CMDLINE = "/proc/cmdline"
-# One word of the command line; what the drop-in's shell would take apart, or GRUB's, is none.
+# One word of the command line; what the drop-in's shell or single quotes would take apart is none.
 _WORD = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
 _NOTHING = ""
 
@@ -131,6 +131,7 @@ class BootArgumentsItem(Item):
         tools_of(node)
         if reading.detail[0] == cmdline.BLS:
             _program(node, cmdline.GRUBBY)
+            _must_be_evaluated(node, str(goal.get(_ARGUMENTS, _NOTHING)).split())
             return
         _program(node, *cmdline.MENU_MAKERS)
         files.must_be_writable(node.root, self.drop_in, False)
@@ -178,8 +179,8 @@ class BootArgumentsItem(Item):
     def _write_bls(self, node: Node, reading: Reading, words: str) -> None:
         before, after = str(reading.cells[_ARGUMENTS]).split(), words.split()
         argv = [cmdline.GRUBBY, "--update-kernel=ALL"]
-        gone = [word for word in before if word not in after]
-        come = [word for word in after if word not in before]
+        gone = _spellings(node, [word for word in before if word not in after])
+        come = [cmdline.quoted(word) for word in after if word not in before]
         argv += [f"--remove-args={' '.join(gone)}"] if gone else []
         argv += [f"--args={' '.join(come)}"] if come else []
         said = tools_of(node)(argv)
@@ -243,13 +244,33 @@ def _program(node: Node, *names: str) -> str:
     return found
 
 
+def _must_be_evaluated(node: Node, words: Sequence[str]) -> None:
+    """Refuses words that need quotes where it is not GRUB that reads the entries. May raise Refused."""
+    special = [word for word in words if cmdline.quoted(word) != word]
+    if special and not os.path.exists(node.at(cmdline.GRUB_ENV)):
+        raise Refused(
+            f"{special[0]} needs quotes in an entry that GRUB reads, and none in one that another boot loader reads; "
+            f"which this is is not known: {cmdline.GRUB_ENV} is absent",
+            "put the word on the command line by hand, as this boot loader takes it",
+        )
+
+
+def _spellings(node: Node, words: Sequence[str]) -> list[str]:
+    """These words as the entries have them, each spelling once."""
+    lines = cmdline.bls_written(_bls_names(node), lambda path: _text(node, path))
+    return list(dict.fromkeys(each for line in lines for each in cmdline.spellings(line, words)))
+
+
 def _bls_lines(node: Node) -> list[str]:
-    """The kernel's words of every entry, with what grubenv adds to them."""
+    """The command line that every entry gives the kernel, with what grubenv adds to it."""
+    return cmdline.bls_lines(_bls_names(node), lambda path: _text(node, path))
+
+
+def _bls_names(node: Node) -> list[str]:
     try:
-        names = sorted(os.listdir(node.at(cmdline.BLS_FOLDER)))
+        return sorted(os.listdir(node.at(cmdline.BLS_FOLDER)))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return cmdline.bls_lines(names, lambda path: _text(node, path))
 
 
 def _text(node: Node, path: str) -> Optional[str]:

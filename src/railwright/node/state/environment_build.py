@@ -37,17 +37,21 @@ _STAY_TEXT = """\
 import os
 import sys
 
-if os.path.islink(sys.prefix):
+
+def stay():
     link = sys.prefix
-    version = os.path.join(os.path.dirname(link), os.readlink(link))
+    if os.path.islink(link):
+        version = os.path.join(os.path.dirname(link), os.readlink(link))
 
-    def led(path):
-        return version + path[len(link) :] if path == link or path.startswith(link + os.sep) else path
+        def led(path):
+            return version + path[len(link) :] if path == link or path.startswith(link + os.sep) else path
 
-    sys.path[:] = [led(path) for path in sys.path]
-    sys.executable = led(sys.executable or "")
-    sys.exec_prefix = led(sys.exec_prefix)
-    sys.prefix = version
+        sys.path[:] = [led(path) for path in sys.path]
+        sys.executable = led(sys.executable or "")
+        sys.exec_prefix = led(sys.exec_prefix)
+        sys.prefix = version
+    # Behind this site adds the folders of the prefix that it finds now, and comes here again.
+    sys.path[:] = dict.fromkeys(sys.path)
 """
 # Beside the wheels: RECORDs, scripts, the venv itself.
 _SPARE_BYTES, _SPARE_FILES = 64 << 20, 2000
@@ -241,7 +245,7 @@ def _taken(build: Build, own: str) -> str:
 
 
 def _let_it_stay(site: str) -> None:
-    for name, text in ((f"{_STAY}.py", _STAY_TEXT), (f"zzz{_STAY}.pth", f"import {_STAY}\n")):
+    for name, text in ((f"{_STAY}.py", _STAY_TEXT), (f"zzz{_STAY}.pth", f"import {_STAY}; {_STAY}.stay()\n")):
         with open(os.path.join(site, name), "w", encoding="utf-8") as file:
             file.write(text)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 from ..model import InputError
 from ..model.runtime_policy import IMAGE_TOOLS, image_reference
+from .command import Said
 from .environment_build import without_secrets
 from .fields import Fields, expected
-from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
+from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
 from .program import last_words, tools_of
 
@@ -56,15 +57,29 @@ class ContainerImageItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         # A tool that this run brings is not there yet: what it has is told when it is.
-        return Reading({"": _PRESENT if self._is_there(node) else None}, detail=node)
+        said = self._asked(node)
+        note = f"{self.tool} does not answer: {without_secrets(said.word)}" if self._failed(said) else ""
+        return Reading({"": _PRESENT if self._has(said) else None}, note)
 
-    def _is_there(self, node: Node) -> bool:
+    def _asked(self, node: Node) -> Said:
         ask = _VERBS[self.tool][0]
-        argv = [*ask, f"name=={self.image}"] if self.tool == "ctr" else [*ask, self.image]
-        said = tools_of(node)(argv)
-        if self.tool == "ctr":
-            return said.ok and self.image in said.out.split()
-        return said.ok
+        return tools_of(node)([*ask, f"name=={self.image}"] if self.tool == "ctr" else [*ask, self.image])
+
+    def _has(self, said: Said) -> bool:
+        return said.ok and (self.tool != "ctr" or self.image in said.out.split())
+
+    def _failed(self, said: Said) -> bool:
+        """Whether the tool is there and could not tell (podman-image-exists(1); docker has one status for both)."""
+        if said.ok or said.code is None:
+            return False
+        if self.tool == "podman":
+            return said.code != 1
+        return self.tool == "ctr" or "no such image" not in f"{said.out}{said.err}".lower()
+
+    def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
+        if reading.note:
+            raise Refused(reading.note, "start it, then put back again")
+        return super().release(reading, kept, world)
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         return {"": _PRESENT}
@@ -85,7 +100,7 @@ class ContainerImageItem(Item):
                 else "end the containers that use it, then put back again"
             )
             raise Refused(f"{self.tool}: {words}", remedy)
-        if self._is_there(node) != (goal[""] == _PRESENT):
+        if self._has(self._asked(node)) != (goal[""] == _PRESENT):
             raise Refused(
                 f"{self.tool} ended well, and {self.image} is {'not ' if verb is pull else 'still '}there",
                 "see what it says by hand",

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Optional
 
 from ..model import InputError
+from . import container_gpus
 from .fields import Fields, absolute, expected, sequence, under
 from .item import STAGE_STOP, STAGE_UNITS, Claim, Done, Goal, Item, Kept, Node, Reading, Runner, Value, World
 from .outcome import Refused
@@ -85,6 +86,7 @@ def runs_systemd(node: Node) -> bool:
 def reload(node: Node, world: World) -> None:
     """Lets systemd read its unit files again, when that is due. Raises Refused."""
     if world.reload and runs_systemd(node):
+        container_gpus.must_stay(node)
         _run(node.systemctl, ["daemon-reload"])
     world.reload = False
 

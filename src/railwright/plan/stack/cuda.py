@@ -8,6 +8,7 @@ List", of 11.8, 12.0, 12.8 and 12.9; NVIDIA's table of compute capabilities (202
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
@@ -15,6 +16,7 @@ from typing import Optional
 from . import pairs
 from .pairs import Version, version
 
+_DEVICE = re.compile(r"0x[0-9a-fA-F]{4}", re.ASCII)
 # Compute capability by blocks of PCI device ids: a block is one chip's or one family's.
 _BLOCKS: tuple[tuple[int, int, str], ...] = (
     (0x1340, 0x13BF, "5.0"),
@@ -115,7 +117,7 @@ PART_PATTERNS = (
 
 def architecture(vendor: Optional[str], device: Optional[str]) -> Optional[str]:
     """The compute capability of an NVIDIA GPU by its ids as sysfs prints them; None: not known."""
-    if vendor != "0x10de" or device is None:
+    if vendor != "0x10de" or device is None or not _DEVICE.fullmatch(device):
         return None
     number = int(device, 16)
     return next((name for first, last, name in _BLOCKS if first <= number <= last), None)

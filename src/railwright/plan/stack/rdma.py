@@ -28,8 +28,14 @@ FIRMWARE_TOOLS: tuple[str, ...] = ("mstflint", "mft")
 _VENDOR = re.compile(r"mlnx|doca", re.IGNORECASE)
 
 
+def bare(name: str) -> str:
+    """A package's name without its architecture."""
+    return name.partition(":")[0]
+
+
 def is_doca(name: str, version: str) -> bool:
-    """Whether a package is a part of DOCA-OFED."""
+    """Whether a package is a part of DOCA-OFED. name: with or without its architecture (libibverbs1:amd64)."""
+    name = bare(name)
     if any(fnmatchcase(name, pattern) for pattern in DOCA_ONLY):
         return True
     return name in USER_SPACE and _VENDOR.search(version) is not None
@@ -37,4 +43,4 @@ def is_doca(name: str, version: str) -> bool:
 
 def is_inbox(name: str, version: str) -> bool:
     """Whether a package is of the distribution's own rdma-core."""
-    return name in USER_SPACE and _VENDOR.search(version) is None
+    return bare(name) in USER_SPACE and _VENDOR.search(version) is None
