@@ -48,14 +48,14 @@ def test_root_with_apt_gets_what_is_missing_and_nothing_else(machine: Path) -> N
     assert ran.returncode == 0
     assert (machine / "asked").read_text(encoding="utf-8").splitlines() == [
         "update",
-        "install --yes --no-install-recommends pciutils hwloc-nox",
+        "install --yes --no-install-recommends pciutils hwloc-nox build-essential",
     ]
 
 
 def test_nothing_is_asked_when_all_are_there(machine: Path) -> None:
     put(machine / "id", "echo 0")
     put(machine / "apt-get", f'echo "$@" >> {machine}/asked')
-    for tool in ("lspci", "lstopo", "strace", "chromium"):
+    for tool in ("lspci", "lstopo", "strace", "dpkg-shlibdeps", "chromium"):
         put(machine / tool, "")
     ran = run(machine)
     assert (ran.returncode, ran.stdout) == (0, "")
@@ -70,7 +70,8 @@ def test_an_ordinary_user_is_told_in_one_sentence_what_stays_skipped(machine: Pa
     assert ran.returncode == 0
     assert ran.stdout == (
         "Not installed here, so their tests are skipped: what hwloc says of a machine (hwloc-nox), what a run writes "
-        "(strace), how the report page shows in a browser (chromium).\n"
+        "(strace), how NCCL and its packages are made (build-essential), how the report page shows in a browser "
+        "(chromium).\n"
     )
     assert not (machine / "asked").exists()
 
@@ -78,7 +79,7 @@ def test_an_ordinary_user_is_told_in_one_sentence_what_stays_skipped(machine: Pa
 def test_a_failing_apt_shows_its_words_and_names_what_stays_skipped(machine: Path) -> None:
     put(machine / "id", "echo 0")
     put(machine / "apt-get", 'echo "no network" >&2; exit 100')
-    for tool in ("lspci", "lstopo", "chromium"):
+    for tool in ("lspci", "lstopo", "dpkg-shlibdeps", "chromium"):
         put(machine / tool, "")
     ran = run(machine)
     assert ran.returncode == 0
