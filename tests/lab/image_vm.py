@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import image_overlay, processes
+from . import cache, image_overlay, processes
 from .lab import must_be_root
 from .run import Run
 from .shell import call
@@ -78,12 +78,19 @@ def machine(
     run = Run(name)
     run.begin()
     try:
-        call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(run.key)])
+        for file in cache.kept("image-key", "1", _make_key).iterdir():
+            shutil.copy(file, run.folder)
         vm = ImageVm(run, shape, free_port(), disk.parent, without_gpu, uefi)
         vm.overlay(disk, form)
         yield vm
     finally:
         run.down(grace=0)
+
+
+def _make_key(place: Path) -> None:
+    """One for all these machines: a disk that moves to another chassis keeps the key that it was given first."""
+    place.mkdir()
+    call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", str(place / "key")])
 
 
 def boot(vm: ImageVm, not_boot: str = "") -> str:

@@ -39,6 +39,13 @@ def test_the_recipe_of_the_documentation_can_be_read(tmp_path: Path) -> None:
         (RECIPE, "policy: missing"),
         (RECIPE + "policy: {workload: golf}\n", "unknown workload 'golf'"),
         (RECIPE + "policy: {}\nfiles: nowhere\n", "is no folder"),
+        (RECIPE + "name: other\npolicy: {}\n", "the key 'name' stands twice"),
+        (RECIPE + "policy: &a {x: *a}\n", "recipe.yml: policy"),
+        (RECIPE + "policy: {rdma_stack: {firmware: {MT_0000000838: 2026-11-01}}}\n", "put it in quotes"),
+        (RECIPE + "policy: {accept: {x: '{{ why }}'}}\n", "accept.x: is a template"),
+        (RECIPE + 'policy: "a\\0b"\n', "policy: found"),
+        (RECIPE + "policy: {}\nforbid: [2026-02-30]\n", "put it in quotes"),
+        (RECIPE + "policy: {}\nsources: " + "[" * 5000 + "\n", "is nested too deeply"),
     ],
 )
 def test_a_recipe_that_cannot_be_read_says_where_it_is_wrong(tmp_path: Path, text: str, why: str) -> None:
@@ -46,6 +53,13 @@ def test_a_recipe_that_cannot_be_read_says_where_it_is_wrong(tmp_path: Path, tex
     with pytest.raises(InputError, match=re.escape(why)) as caught:
         read_recipe(tmp_path / "recipe.yml", None)
     assert "recipe.yml" in str(caught.value)
+
+
+def test_files_of_a_new_debian_lie_at_a_path_that_no_shell_takes_apart(tmp_path: Path) -> None:
+    (tmp_path / "my files").mkdir()
+    (tmp_path / "recipe.yml").write_text(RECIPE + "policy: {}\nfiles: my files\n", "utf-8")
+    with pytest.raises(InputError, match="has blanks or quotes in it"):
+        read_recipe(tmp_path / "recipe.yml", None)
 
 
 def audit(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str]:

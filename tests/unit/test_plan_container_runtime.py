@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,17 @@ def test_a_runtime_whose_containers_cannot_ask_for_a_cdi_device_is_refused(
         ({"cgroup_driver": "systemd", "daemon": {"/exec-opts": []}}, "daemon"),
         # Docker's unit says -H fd://, and dockerd ends where both say it.
         ({"daemon": {"/hosts": ["tcp://0.0.0.0:2375"]}}, "daemon"),
+        ({"daemon": {"/features/cdi/x": 1}}, "daemon"),
+        ({"daemon": {"/log-opts/max-size": "1m", "/log-opts": {}}}, "daemon"),
+        # What YAML knows and JSON does not: a day, bytes, a set, no number, half a character, keys that are numbers.
+        ({"daemon": {"/x": date(2026, 11, 1)}}, "daemon./x"),
+        ({"daemon": {"/x": b"x"}}, "daemon./x"),
+        ({"daemon": {"/x": {"a", "b"}}}, "daemon./x"),
+        ({"daemon": {"/x": float("nan")}}, "daemon./x"),
+        ({"daemon": {"/x": "\ud800"}}, "daemon./x"),
+        ({"daemon": {"/x": [{1: "a"}]}}, "daemon./x"),
         ({"runtime": "podman", "cgroup_driver": "systemd"}, "cgroup_driver"),
+        ({"pyxis": "/usr/../spank_pyxis.so"}, "pyxis"),
         ({"pyxis": "spank_pyxis.so"}, "pyxis"),
         ({"labels": {"a/b": "c"}}, "labels"),
         ({"enroot_settings": {"PATH": "/x"}}, "enroot_settings"),

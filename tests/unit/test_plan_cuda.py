@@ -238,6 +238,7 @@ def test_a_policy_without_cuda_has_the_digest_that_it_had() -> None:
         ({"cuda": {"toolkits": {"13.0": "13.0.*"}}}, "policy.cuda.toolkits.13.0"),
         ({"cuda": {"toolkits": {"13.0": "13.0.2-1"}, "default": "12.9"}}, "policy.cuda.default"),
         ({"cuda": {"part": "all"}}, "policy.cuda.part"),
+        ({"cuda": {}}, "policy.cuda.toolkits"),
         ({"nccl_library": {}}, "policy.nccl_library.packages"),
         ({"nccl_library": {"packages": {"libnccl2": "latest version"}}}, "policy.nccl_library.packages.libnccl2"),
         (
@@ -254,6 +255,25 @@ def test_a_policy_that_cannot_be_is_told_with_its_place(words: dict[str, Any], w
     with pytest.raises(InputError) as told:
         policy(**words)
     assert told.value.where == where
+
+
+@pytest.mark.parametrize(
+    ("packages_", "wrong"),
+    [
+        ({"cuda": "13.0.2-1"}, True),
+        ({"cuda-13-0": "13.0.2-1"}, True),
+        ({"cuda-toolkit-13-0": "13.0.1-1"}, True),
+        ({"cuda-toolkit-13-0": "13.0.2-1"}, False),
+        ({"cuda-compat-13-0": "580.95.05-1"}, False),
+    ],
+)
+def test_packages_that_undo_what_else_the_policy_says_are_refused(
+    packages_: dict[str, str], wrong: bool
+) -> None:
+    made, said = cuda.slice_of(machine(H100), toolkits(packages=packages_))
+    assert (made is None) == wrong
+    (name,) = packages_
+    assert [one.where for one in said if one.code == "cuda.packages"] == [f"policy.cuda.packages.{name}"] * wrong
 
 
 # ----- the slice nccl ------------------------------------------------------------------------------------------------

@@ -435,6 +435,19 @@ def test_images_are_entries_with_their_digest() -> None:
         ({"servers": {"m": server(arguments=["--api-key=hunter2"])}}, "servers.m.arguments[0]"),
         ({"servers": {"m": server(arguments=["--port", "1"])}}, "servers.m.arguments[0]"),
         ({"servers": {"m": server(arguments=["-tp=8"])}}, "servers.m.arguments[0]"),
+        # argparse takes the beginning of a word for the word, and vLLM takes _ for -.
+        ({"servers": {"m": server(arguments=["--api_key=hunter2"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["--api-k", "hunter2"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["--tensor_parallel_size=8"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["--por=1"])}}, "servers.m.arguments[0]"),
+        ({"servers": {"m": server(arguments=["x", "hunter2!"])}}, "servers.m.arguments[1]"),
+        ({"servers": {"m": server(model="--api-key=hunter2")}}, "servers.m.model"),
+        ({"servers": {"m": server(host="../x")}}, "servers.m.host"),
+        ({"environments": {"t": {"lock": TRAIN, "indexes": ["https:\\\\me:hunter2\\x"]}}}, "indexes[0]"),
+        ({"environments": {"t": {"lock": TRAIN, "indexes": ["https://x/simple#hunter2"]}}}, "indexes[0]"),
+        ({"environments": {"t": {"lock": TRAIN, "indexes": ["https://:"]}}}, "indexes[0]"),
+        ({"environments": {"t": {"lock": TRAIN, "wheelhouse": "//srv"}}}, "wheelhouse"),
+        ({"images": [f"me:hunter2@registry.example/pytorch@sha256:{SHA}"]}, "images[0]"),
         (
             {"environments": {"t": {"lock": TRAIN, "indexes": ["http://x/simple"], "netrc": "/etc/netrc"}}},
             "environments.t.netrc",
@@ -448,3 +461,17 @@ def test_a_policy_that_cannot_be_is_refused_with_its_place_and_without_secrets(
         asked(**group)
     assert f"policy.dl_runtime.{where}" in str(error.value) or where in str(error.value)
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["--ssl-keyfile=/etc/key.pem", "--max-model-len", "--served-model-name=m"])
+def test_words_of_the_engines_own_that_begin_like_others_are_taken(word: str) -> None:
+    asked(servers={"m": server(arguments=[word])})
+
+
+def test_blanks_of_a_lock_are_one_however_many_and_change_nothing() -> None:
+    hash_ = f"--hash=sha256:{SHA}"
+    few = read_lock(f'a==1 ; python_version > "3.8" {hash_}', "lock")
+    assert read_lock(f'a==1  ;   python_version  > "3.8"\t\t{hash_}', "lock") == few
+    # Each split of these would be tried, which is a question of minutes.
+    with pytest.raises(InputError, match="a is not pinned to one version"):
+        read_lock(f"a==1;{' ' * 200_000}\u00e9 {hash_}", "lock")

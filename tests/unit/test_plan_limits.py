@@ -143,6 +143,8 @@ def test_the_writer_takes_the_entries_and_tuning_leaves_them_alone() -> None:
         ({"memlock": "-1"}, "policy.limits.memlock"),
         ({"nofile": 10}, "policy.limits.nofile"),
         ({"services": ["../x.service"]}, "policy.limits.services[0]"),
+        # Its folder of drop-ins would have a name that no file system takes.
+        ({"services": [f"{'x' * 300}.service"]}, "policy.limits.services[0]"),
     ],
 )
 def test_a_policy_that_no_limit_can_be_is_refused_with_its_place(given: dict[str, Any], place: str) -> None:

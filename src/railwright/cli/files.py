@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from railwright.node.model import InputError, Policy
 
 # The fleet's plan with the policies of ten thousand nodes is the largest file that is read.
 _MOST_BYTES = 512 << 20
+# Not {{.Name}}: that is Go's, which Docker's own log options have.
+_TEMPLATE = re.compile(r"\{%|\{\{-?\s*[A-Za-z_]")
 
 
 class _OneOfEach(yaml.SafeLoader):
@@ -64,6 +67,42 @@ def read_json(path: Path) -> Any:
         raise InputError(str(path), "is nested too deeply to be a plan or facts") from error
 
 
+def read_yaml(path: Path) -> Any:
+    """The value of a YAML or JSON file in which no key stands twice. Raises InputError naming the file."""
+    text = read_text(path)
+    try:
+        return yaml.load(text, Loader=_OneOfEach)  # noqa: S506 # a safe loader, made stricter
+    except yaml.YAMLError as error:
+        raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    except (ValueError, OverflowError) as error:
+        # A day that no month has, a number of too many digits: what looks like one to YAML and is none.
+        raise InputError(
+            str(path), f"has a value that YAML cannot read: {error}", "put it in quotes"
+        ) from error
+    except RecursionError as error:
+        raise InputError(str(path), "is nested too deeply to be a policy or a recipe") from error
+
+
+def _must_not_be_template(data: Any, where: str) -> None:
+    """Raises InputError for a text that only Ansible fills in."""
+    left: list[tuple[Any, str]] = [(data, where)]
+    seen: set[int] = set()
+    while left:
+        value, place = left.pop()
+        if isinstance(value, str) and _TEMPLATE.search(value):
+            raise InputError(
+                place,
+                "is a template, which Ansible fills in and this command does not",
+                "write the value itself, or plan by playbooks/plan.yml",
+            )
+        if isinstance(value, (dict, list)) and id(value) not in seen:
+            seen.add(id(value))
+            rows = value.items() if isinstance(value, dict) else enumerate(value)
+            left += [
+                (one, f"{place}.{key}" if isinstance(value, dict) else f"{place}[{key}]") for key, one in rows
+            ]
+
+
 def read_policy(path: Path | None) -> Policy:
     """The policy of a YAML or JSON file, or the defaults without one.
 
@@ -71,17 +110,18 @@ def read_policy(path: Path | None) -> Policy:
     """
     if path is None:
         return Policy()
-    try:
-        data = yaml.load(read_text(path), Loader=_OneOfEach)  # noqa: S506 # a safe loader, made stricter
-    except yaml.YAMLError as error:
-        raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise InputError(str(path), "is nested too deeply to be a policy") from error
+    data = read_yaml(path)
     if isinstance(data, dict) and "node_policy" in data:
         data, where = data["node_policy"], f"{path}: node_policy"
     else:
         where = str(path)
-    return Policy.read(presets.expanded(data if data is not None else {}, where), where)
+    return policy_of(data if data is not None else {}, where)
+
+
+def policy_of(data: Any, where: str) -> Policy:
+    """The policy of what YAML holds. Raises InputError with the place."""
+    _must_not_be_template(data, where)
+    return Policy.read(presets.expanded(data, where), where)
 
 
 def write_text(path: Path, text: str) -> None:

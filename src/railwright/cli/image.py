@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 
-from railwright import image, presets
+from railwright import image
 from railwright.image.seal import leftovers, must_not_hold, private_keys
 from railwright.node.model import InputError, Policy
 
-from .files import dump_json, read_policy, read_text
+from .files import dump_json, policy_of, read_policy, read_yaml
 
 
 def add_verbs(verbs: Any) -> None:
@@ -38,7 +36,7 @@ def add_verbs(verbs: Any) -> None:
     verb.add_argument(
         "--debsbom", metavar="PROGRAM", help="the tool for bills of materials (default: on the PATH)"
     )
-    verb.add_argument("--json", action="store_true")
+    verb.add_argument("--json", action="store_true", help="print JSON")
     verb.set_defaults(run=run_bake)
 
     verb = parts.add_parser(
@@ -111,14 +109,13 @@ def read_recipe(path: Path, policy_file: Path | None) -> tuple[image.Recipe, Pol
 
     Paths in it are taken from its own folder.
     """
-    try:
-        data = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise InputError(str(path), f"is not YAML: {' '.join(str(error).split())}") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise InputError(str(path), "is no recipe", "expected keys like name, epoch and debian")
     for key in ("tree", "files", "policy"):
         if isinstance(data.get(key), str):
+            if "\0" in data[key] or not data[key]:
+                raise InputError(f"{path}.{key}", f"found {data[key][:80]!r}", "expected the path of a file")
             data[key] = str((path.parent / data[key]).resolve())
     recipe = image.Recipe.read(data, str(path))
     if policy_file is not None:
@@ -127,7 +124,7 @@ def read_recipe(path: Path, policy_file: Path | None) -> tuple[image.Recipe, Pol
         return recipe, read_policy(Path(recipe.policy))
     if isinstance(recipe.policy, dict):
         where = f"{path}: policy"
-        return recipe, Policy.read(presets.expanded(json.loads(json.dumps(recipe.policy)), where), where)
+        return recipe, policy_of(recipe.policy, where)
     raise InputError(
         f"{path}: policy", "missing", "give the policy, or a file with it: the first boot plans by it"
     )

@@ -159,10 +159,12 @@ def noted(folder: Path) -> tuple[Archive, Path]:
     try:
         said = json.loads(path.read_text("utf-8"))
         archive = from_json(Archive, said["archive"], f"{path}.archive")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(str(path), "tells of no build", "run playbooks/build_nccl.yml") from error
+    if not _SHA256.fullmatch(archive.sha256):
+        raise InputError(f"{path}.archive.sha256", "is no SHA-256", "run playbooks/build_nccl.yml again")
     place = folder / archive.sha256
     manifest, why = store.read(place)
     if manifest is None or store.manifest_digest(place) != archive.sha256:

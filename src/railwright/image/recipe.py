@@ -18,6 +18,14 @@ _WORD = r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?"
 _WORDS = re.compile(rf"{_WORD}(?: {_WORD})*")
 # A zip archive, FAT and tar all hold this one and what follows.
 _EARLIEST = 315532800
+# gzip counts seconds in 32 bits (RFC 1952, MTIME); FAT ends in 2107.
+_LATEST = 2**32 - 1
+_SUITE = re.compile(r"[a-z0-9][a-z0-9./_-]{0,60}", re.ASCII)
+_COMPONENT = re.compile(r"[a-z0-9][a-z0-9/-]{0,60}", re.ASCII)
+# No word of mmdebstrap's, and not "-", its standard input.
+_MIRROR = re.compile(r"[A-Za-z0-9/.][ -~]*", re.ASCII)
+# mmdebstrap takes its hooks apart as a shell does.
+_FILES = re.compile(r"[A-Za-z0-9_./@+,:=-]+")
 # An address with a name and a password before its host.
 _PASSWORD = re.compile(r"(://)[^/@\s]+@")
 SBOMS = ("spdx", "cyclonedx")
@@ -64,19 +72,21 @@ class Recipe:
             raise InputError(f"{where}.name", f"found {recipe.name!r}", "lower-case letters, digits, . and -")
         if (recipe.debian is None) == (recipe.tree is None):
             raise InputError(where, "names both debian and tree, or neither", "say one of them")
-        if recipe.debian is not None and not recipe.debian.mirror:
+        if recipe.debian is not None:
+            _archive(recipe.debian, f"{where}.debian")
+        if not _EARLIEST <= recipe.epoch <= _LATEST:
             raise InputError(
-                f"{where}.debian.mirror",
-                "missing",
-                "name the archive: what is baked depends on what it holds",
-            )
-        if recipe.epoch < _EARLIEST:
-            raise InputError(
-                f"{where}.epoch", f"found {recipe.epoch}", f"expected {_EARLIEST} (1980) or later"
+                f"{where}.epoch",
+                f"found {recipe.epoch}",
+                f"expected {_EARLIEST} (1980) to {_LATEST} (2106), in seconds since 1970",
             )
         for number, package in enumerate(recipe.packages):
             if not _PACKAGE.fullmatch(package):
-                raise InputError(f"{where}.packages[{number}]", f"{package!r} is no name of a package")
+                raise InputError(
+                    f"{where}.packages[{number}]",
+                    f"{package[:80]!r} is no name of a package",
+                    "expected one like chrony, or chrony=4.6-1",
+                )
         if not _WORDS.fullmatch(recipe.command_line or "quiet"):
             raise InputError(
                 f"{where}.command_line", f"found {recipe.command_line!r}", "words without quotes"
@@ -96,6 +106,14 @@ class Recipe:
         for place, path in (("tree", recipe.tree), ("files", recipe.files)):
             if path is not None and not Path(path).is_dir():
                 raise InputError(f"{where}.{place}", f"{path} is no folder", "name one that is there")
+        if recipe.debian is not None and recipe.files is not None and not _FILES.fullmatch(recipe.files):
+            raise InputError(
+                f"{where}.files",
+                f"{recipe.files[:80]!r} has blanks or quotes in it, which mmdebstrap would take apart",
+                "move the folder to a plain path",
+            )
+        if "\0" in recipe.sources:
+            raise InputError(f"{where}.sources", "has a NUL in it", "expected the text of a sources.list")
         return recipe
 
     def told(self) -> dict[str, Any]:
@@ -113,6 +131,25 @@ class Recipe:
         )
         del page["policy"]
         return page
+
+
+def _archive(debian: Debian, where: str) -> None:
+    """Raises InputError, which never tells the mirror: it may have a password in it."""
+    if not debian.mirror:
+        raise InputError(
+            f"{where}.mirror", "missing", "name the archive: what is baked depends on what it holds"
+        )
+    if not _MIRROR.fullmatch(debian.mirror):
+        raise InputError(
+            f"{where}.mirror", "is no address and no folder", "expected one line, as in sources.list"
+        )
+    if not _SUITE.fullmatch(debian.suite):
+        raise InputError(f"{where}.suite", f"found {debian.suite[:80]!r}", "expected a name like trixie")
+    if not debian.components:
+        raise InputError(f"{where}.components", "names nothing", "expected some like main")
+    for component in debian.components:
+        if not _COMPONENT.fullmatch(component):
+            raise InputError(f"{where}.components", f"found {component[:80]!r}", "expected names like main")
 
 
 def digest(*parts: object) -> str:

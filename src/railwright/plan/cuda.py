@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 from typing import Optional
 
 from ..node.model import CudaPolicy, Facts, Finding, Policy, Slice
@@ -25,7 +26,8 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
         return None, []
     if packages.system_of(facts) is None:
         return None, [packages.unknown_system(SET)]
-    findings = [finding for toolkit in asked.toolkits for finding in _judged(facts, policy, asked, toolkit)]
+    findings = list(_at_odds(asked))
+    findings += [finding for toolkit in asked.toolkits for finding in _judged(facts, policy, asked, toolkit)]
     if any(finding.severity == "error" for finding in findings):
         return None, findings
     because = (
@@ -73,6 +75,27 @@ def capabilities(facts: Facts) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 # ----- what speaks against it ----------------------------------------------------------------------------------------
+
+
+def _at_odds(asked: CudaPolicy) -> Iterator[Finding]:
+    """Packages that would undo what else the policy says."""
+    of_toolkits = {table.package(asked.part, toolkit): toolkit for toolkit in asked.toolkits}
+    for name, full in asked.packages.items():
+        where = f"policy.cuda.packages.{name}"
+        if any(fnmatchcase(name, pattern) for pattern in table.BRING_A_DRIVER):
+            yield Finding(
+                "cuda.packages", "error", where,
+                "it brings a driver besides, of whichever version is the newest; nothing of CUDA is written",
+                "name the toolkit in policy.cuda.toolkits, and the driver in policy.driver.version",
+            )  # fmt: skip
+        toolkit = of_toolkits.get(name)
+        if toolkit is not None and asked.toolkits[toolkit] != full:
+            yield Finding(
+                "cuda.packages", "error", where,
+                f"{full} is asked for, and {asked.toolkits[toolkit]} by policy.cuda.toolkits.{toolkit}; nothing of "
+                "CUDA is written",
+                "leave one of the two",
+            )  # fmt: skip
 
 
 def _judged(facts: Facts, policy: Policy, asked: CudaPolicy, toolkit: str) -> Iterator[Finding]:

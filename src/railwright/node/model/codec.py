@@ -21,6 +21,8 @@ _UNIONS = (Union, getattr(types, "UnionType", Union))
 _LARGEST = 2**64 - 1
 # Entries of one list: a machine of 512 CPUs and 10 NICs has some 3,000 interrupts, the most that it has of anything.
 _MOST = 100_000
+# YAML reads 13.0 as a number, 2026-11-01 as a day and no as false.
+_QUOTES = "put it in quotes"
 
 
 class InputError(ValueError):
@@ -151,7 +153,8 @@ def _dataclass_of(kind: Any) -> Decoder:
 def _decode_scalar(kind: Any, data: Any, where: str) -> Any:
     # A bool is an int to Python, never to us: "true" as a NUMA node is nonsense, not node 1.
     if isinstance(data, bool) and kind is not bool:
-        raise InputError(where, f"expected {kind.__name__}, found bool")
+        remedy = _QUOTES if kind is str else ""
+        raise InputError(where, f"expected {kind.__name__}, found bool", remedy)
     if isinstance(data, (int, float)) and not -_LARGEST <= data <= _LARGEST:
         raise InputError(where, "a number that no machine has", "expected one of at most 64 bits")
     if kind is float and isinstance(data, int):
@@ -163,11 +166,12 @@ def _mapping(data: Any, where: str) -> dict[str, Any]:
     mapping: dict[str, Any] = _is(dict, data, where)
     for key in mapping:
         if not isinstance(key, str):
-            raise InputError(where, f"expected text as a key, found {key!r}")
+            raise InputError(where, f"expected text as a key, found {key!r}", _QUOTES)
     return mapping
 
 
 def _is(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, kind):
-        raise InputError(where, f"expected {kind.__name__}, found {type(data).__name__}")
+        remedy = "" if kind is not str or isinstance(data, (list, dict)) else _QUOTES
+        raise InputError(where, f"expected {kind.__name__}, found {type(data).__name__}", remedy)
     return data

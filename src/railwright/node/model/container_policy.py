@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -14,7 +15,7 @@ CGROUP_DRIVERS = ("systemd", "cgroupfs")
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
 _VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])+)+")
-_PLUGIN = re.compile(r"/[A-Za-z0-9_./+-]{1,200}\.so", re.ASCII)
+_PLUGIN = re.compile(r"/(?!.*\.\./)[A-Za-z0-9_./+-]{1,200}\.so", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 
 
@@ -53,9 +54,15 @@ def must_be_sound(policy: ContainerRuntimePolicy, where: str) -> None:
         _like(name, _PACKAGE, f"{where}.packages", "names of packages, without * and ?")
         _like(version, _VERSION, f"{where}.packages.{name}", "a version to the last digit")
     _like(policy.toolkit, _VERSION, f"{where}.toolkit", "a version to the last digit, like 1.18.1-1")
-    for pointer in policy.daemon:
+    for pointer, value in policy.daemon.items():
         _like(pointer, _POINTER, f"{where}.daemon", "pointers to keys, like /log-opts/max-size")
         _not_ours(pointer, policy, f"{where}.daemon")
+        above = next((other for other in policy.daemon if pointer.startswith(f"{other}/")), None)
+        if above is not None:
+            raise InputError(
+                f"{where}.daemon", f"{pointer} lies in {above}, which is set too", "set one of the two"
+            )
+        _json(value, f"{where}.daemon.{pointer}")
     if policy.daemon and policy.runtime != "docker":
         raise InputError(
             f"{where}.daemon", "are keys of Docker's daemon.json", "state runtime: docker, or leave it out"
@@ -80,7 +87,7 @@ def must_be_sound(policy: ContainerRuntimePolicy, where: str) -> None:
 
 def _not_ours(pointer: str, policy: ContainerRuntimePolicy, where: str) -> None:
     """Raises InputError for a key of Docker that is planned already, or with which it does not start."""
-    if pointer in ("/features", "/features/cdi"):
+    if pointer == "/features" or f"{pointer}/".startswith("/features/cdi/"):
         raise InputError(where, f"{pointer} takes CDI away", "name single features: /features/buildkit")
     if pointer.startswith("/exec-opts") and policy.cgroup_driver is not None:
         raise InputError(where, f"{pointer} and cgroup_driver are one key", "leave one of the two out")
@@ -91,6 +98,18 @@ def _not_ours(pointer: str, policy: ContainerRuntimePolicy, where: str) -> None:
             f"{pointer} and the -H of Docker's own unit: it does not start with both",
             "give docker.socket a further ListenStream= by a drop-in",
         )
+
+
+def _json(value: Any, where: str) -> None:
+    """Raises InputError, which never tells the value, for what daemon.json cannot hold: a proxy may have a password."""
+    remedy = "expected texts, numbers, true, false, null, lists and mappings with texts as keys"
+    try:
+        text = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        text.encode("utf-8")
+        if json.loads(text) != value:
+            raise ValueError
+    except (TypeError, ValueError, RecursionError):
+        raise InputError(where, "is nothing that JSON knows", remedy) from None
 
 
 def _one_of(value: Optional[str], known: tuple[str, ...], where: str) -> None:

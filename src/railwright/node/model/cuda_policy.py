@@ -73,6 +73,8 @@ def _cuda(cuda: CudaPolicy, where: str) -> None:
         known = ", ".join(cuda.toolkits) or "none is named"
         raise InputError(f"{where}.default", f"found {cuda.default!r}", f"expected one of {known}")
     _packages(cuda.packages, f"{where}.packages")
+    if not (cuda.toolkits or cuda.packages):
+        raise InputError(f"{where}.toolkits", "names nothing", 'name toolkits, as {"13.0": 13.0.2-1}')
 
 
 def _nccl(nccl: NcclLibraryPolicy, where: str) -> None:

@@ -9,7 +9,7 @@ from .codec import InputError
 
 UNLIMITED = "unlimited"
 _KIB = re.compile(r"[1-9][0-9]{0,15}", re.ASCII)
-_SERVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*\.service", re.ASCII)
+_SERVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]{0,240}\.service", re.ASCII)
 _MOST_FILES = 2**31 - 1
 
 

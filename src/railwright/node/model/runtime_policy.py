@@ -14,8 +14,11 @@ ENGINES = ("vllm", "sglang")
 IMAGE_TOOLS = ("podman", "docker", "ctr")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}", re.ASCII)
 # No user, no question mark: what is secret belongs into a netrc file on the node.
-_URL = re.compile(r"(?:https?://[A-Za-z0-9.\[\]:-]+(?:/[A-Za-z0-9._~%+-]*)*|file:///[!-~]+)", re.ASCII)
-_FOLDER = re.compile(r"/(?!.*(?:/\.{1,2}(?:/|$)|//))[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]", re.ASCII)
+_URL = re.compile(
+    r"(?:https?://(?:[A-Za-z0-9][A-Za-z0-9.-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%+-]*)*|file:///[!-~]+)",
+    re.ASCII,
+)
+_FOLDER = re.compile(r"/(?!/|.*(?:/\.{1,2}(?:/|$)|//))[A-Za-z0-9._/@+-]*[A-Za-z0-9._@+-]", re.ASCII)
 # What a reference must have: a name with its registry, and a digest (OCI distribution specification 1.1, "digest").
 _IMAGE = re.compile(
     r"[a-z0-9.-]+(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@sha256:[0-9a-f]{64}",
@@ -24,6 +27,8 @@ _IMAGE = re.compile(
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # One word of a command line in a unit: systemd reads % $ and quotes in its own way (systemd.service(5)).
 _WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
+_MODEL = re.compile(r"(?!-)[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,200}", re.ASCII)
 # The plan gives these: a second one would win over it, and the server would reach for GPUs that are not its own.
 _PLANNED = (
     "--host",
@@ -37,6 +42,8 @@ _PLANNED = (
 )
 # Words of the engines that are followed by a secret, which everybody reads in a unit and in the list of processes.
 _SECRET = ("--api-key", "--admin-api-key", "--hf-token", "--ssl-keyfile-password")
+# A word of the engines' own that begins like one of those above.
+_WHOLE = ("--ssl-keyfile",)
 _MOST_SERVERS_PORT = 65535
 _LONGEST_SPACE = 1 << 24
 
@@ -120,7 +127,9 @@ def image_reference(text: str, where: str) -> str:
     if _IMAGE.fullmatch(text) is None:
         why = "has no digest: a tag may be another image tomorrow" if "@" not in text else "is no reference"
         raise InputError(
-            where, f"{text[:120]!r} {why}", "expected registry.example/name@sha256:<64 hex digits>"
+            where,
+            f"{text.rpartition('@')[2][:120]!r} {why}",
+            "expected registry.example/name@sha256:<64 hex digits>",
         )
     return text
 
@@ -133,7 +142,10 @@ def index_address(text: str, where: str) -> str:
             "has a user, a password or a query in it, which every reader of the policy would see",
             "leave it out of the address, and name a netrc file of the node",
         )
-    return _like(text, _URL, where, "an address like https://mirror.example/simple")
+    if not _URL.fullmatch(text):
+        # A secret stands in addresses that are written wrong, too.
+        raise InputError(where, "is no address", "expected one like https://mirror.example/simple")
+    return text
 
 
 def plain_path(text: str, where: str) -> str:
@@ -185,21 +197,30 @@ def _server(server: ServerPolicy, runtime: RuntimePolicy, where: str) -> None:
         raise InputError(f"{where}.port", f"found {server.port}", f"expected 1 to {_MOST_SERVERS_PORT}")
     if server.user is not None:
         _like(server.user, _USER, f"{where}.user", "the name of a user")
-    for key in ("model", "host"):
-        _like(getattr(server, key), _WORD, f"{where}.{key}", "one word without blanks and quotes")
+    _like(server.model, _MODEL, f"{where}.model", "a folder or a name: one word without blanks and quotes")
+    _like(server.host, _HOST, f"{where}.host", "an address or a name to listen on")
     for number, word in enumerate(server.arguments):
         place = f"{where}.arguments[{number}]"
         # Never the word itself: what follows an = may be the secret.
         name = word.partition("=")[0]
-        if name in _SECRET:
+        if _means(name, _SECRET):
             raise InputError(
                 place,
                 f"{name} puts a secret into the plan and the unit",
                 "set it in a drop-in of your own, with an EnvironmentFile of mode 0600 (VLLM_API_KEY, HF_TOKEN)",
             )
-        if name in _PLANNED:
+        if _means(name, _PLANNED):
             raise InputError(place, f"{name} is the plan's own", "say it by the server's own keys")
-        _like(word, _WORD, place, "one word without blanks and quotes")
+        if not _WORD.fullmatch(word):
+            raise InputError(place, "is no plain word", "expected one word without blanks and quotes")
+
+
+def _means(name: str, words: tuple[str, ...]) -> bool:
+    """Whether the engines take `name` for one of these: argparse takes the beginning of a long word for the word
+    (Python library reference, "Argument abbreviations"), and vLLM takes _ for - (FlexibleArgumentParser)."""
+    name = name.replace("_", "-")
+    begun = name.startswith("--") and len(name) > 2 and name not in _WHOLE
+    return name in words or (begun and any(word.startswith(name) for word in words))
 
 
 def _like(value: str, pattern: re.Pattern[str], where: str, wanted: str) -> str:

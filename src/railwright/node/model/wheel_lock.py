@@ -91,7 +91,8 @@ def _lines(text: str) -> list[tuple[int, str]]:
     found: list[tuple[int, str]] = []
     begun: Optional[tuple[int, str]] = None
     for number, raw in enumerate(text.splitlines(), 1):
-        line = re.sub(r"(^|\s)#.*$", "", raw).strip()
+        # One blank for many: what reads a pin tries every split of them.
+        line = re.sub(r"[ \t]+", " ", re.sub(r"(^|\s)#.*$", "", raw)).strip()
         goes_on = line.endswith("\\")
         part = line[:-1].strip() if goes_on else line
         first, before = begun or (number, "")
@@ -115,7 +116,7 @@ def _pin(line: str, where: str) -> Pin:
         name = re.match(_NAME, head)
         raise InputError(
             where,
-            f"{name[0] if name else 'this'} is not pinned to one version",
+            f"{name[0][:80] if name else 'this'} is not pinned to one version",
             "expected a form like torch==2.13.0 --hash=sha256:...; no range, no address, no folder",
         )
     words = f"{match[1]}=={match[3]}"
