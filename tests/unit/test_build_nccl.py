@@ -394,6 +394,53 @@ def test_debuild_is_asked_for_before_hours_of_compiling(site: Site, monkeypatch:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[" * 100_000,
+        json.dumps(
+            {
+                "archive": {
+                    "folder": "/x",
+                    "sha256": "../../etc",
+                    "files": {},
+                    "packages": {},
+                    "architectures": [],
+                    "system": "dpkg",
+                }
+            }
+        ),
+    ],
+)
+def test_a_note_of_a_build_that_was_damaged_says_what_to_run(tmp_path: Path, text: str) -> None:
+    (tmp_path / builds.NOTE).write_text(text, "utf-8")
+    with pytest.raises(InputError) as told:
+        builds.noted(tmp_path)
+    assert told.value.where.startswith(str(tmp_path / builds.NOTE))
+    assert "playbooks/build_nccl.yml" in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]", "{}", "null", "\0", '{"schema": 1}', "[" * 100_000, "1" * 10_000,
+        *(f'{{"schema": "{store.SCHEMA}", "files": {files}}}' for files in (
+            "null", "[]", '"x"', '[["x"]]', '{"x": null}', '{"../x": {"sha256": "0"}}', '{"": {"sha256": "0"}}',
+            '{"a\\u0000b": {"sha256": "0"}}', '{"\\ud800": {}}', '{"x": {"sha256": [1]}}', '{"/etc/passwd": {}}',
+        )),
+    ],
+)  # fmt: skip
+def test_a_manifest_of_nonsense_is_never_believed(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    (folder / store.MANIFEST).write_text(text, "utf-8")
+    (folder / "x").write_text("x", "utf-8")
+    manifest, why = store.read(folder)
+    assert manifest is None
+    assert why.startswith(str(folder))
+
+
+@pytest.mark.parametrize(
     ("change", "where"),
     [
         ({"product": "cuda"}, "r[0].product"),

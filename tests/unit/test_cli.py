@@ -84,6 +84,18 @@ def test_a_policy_moves_the_plan(matrix: Path, tmp_path: Path, capsys: pytest.Ca
     assert "3" in capsys.readouterr().out
 
 
+def test_a_plan_tells_what_the_policy_has_installed_and_nothing_of_it_without(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy, tree = tmp_path / "policy.yml", tmp_path / "tree"
+    build(ROOT / "tests/machines/2s_4xh100pcie_2xcx6", tree)
+    policy.write_text("limits: {}\n", encoding="utf-8")
+    assert main(["plan", "--policy", str(policy), str(tree)]) == 0
+    assert "Installed by install.yml\n  limits: RDMA locks every buffer" in capsys.readouterr().out
+    assert main(["plan", str(tree)]) == 0
+    assert "Installed by" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

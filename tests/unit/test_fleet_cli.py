@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from railwright.cli import main
+from railwright.cli.files import read_policy
 from railwright.node.model import Policy
 from tests.unit.fleet_support import Json, node
 
@@ -259,6 +260,33 @@ def test_a_policy_that_is_nested_too_deeply_is_exit_2(rack: Path, capsys: pytest
     policy.write_text("x: " + "[" * 3000, encoding="utf-8")
     code, said = run(capsys, "fleet", "plan", rack, "--policy", policy)
     assert (code, "is nested too deeply to be a policy" in said) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said_of_it"),
+    [
+        (
+            "limits: {memlock: '{{ kib }}'}",
+            "policy.yml.limits.memlock: is a template, which Ansible fills in",
+        ),
+        ("presets: ['{% if x %}']", "policy.yml.presets[0]: is a template"),
+        ("accept: {x: 2026-02-30}", "has a value that YAML cannot read"),
+    ],
+)
+def test_a_policy_that_only_ansible_or_nobody_can_read_is_exit_2_and_says_so(
+    rack: Path, capsys: pytest.CaptureFixture[str], text: str, said_of_it: str
+) -> None:
+    (rack / "policy.yml").write_text(text, encoding="utf-8")
+    code, said = run(capsys, "fleet", "plan", rack, "--policy", rack / "policy.yml")
+    assert (code, said_of_it in said) == (2, True)
+
+
+def test_a_template_of_gos_in_a_policy_is_no_template_of_ansibles(rack: Path) -> None:
+    text = "container_runtime: {runtime: docker, daemon: {/log-opts/tag: '{{.Name}}'}}"
+    (rack / "policy.yml").write_text(text, encoding="utf-8")
+    runtime = read_policy(rack / "policy.yml").container_runtime
+    assert runtime is not None
+    assert runtime.daemon == {"/log-opts/tag": "{{.Name}}"}
 
 
 def test_a_key_that_stands_twice_in_a_policy_is_exit_2(

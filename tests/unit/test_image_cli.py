@@ -39,6 +39,7 @@ def test_the_recipe_of_the_documentation_can_be_read(tmp_path: Path) -> None:
         (RECIPE, "policy: missing"),
         (RECIPE + "policy: {workload: golf}\n", "unknown workload 'golf'"),
         (RECIPE + "policy: {}\nfiles: nowhere\n", "is no folder"),
+        (RECIPE + "policy: [1]\n", "policy: found a list"),
         (RECIPE + "name: other\npolicy: {}\n", "the key 'name' stands twice"),
         (RECIPE + "policy: &a {x: *a}\n", "recipe.yml: policy"),
         (RECIPE + "policy: {rdma_stack: {firmware: {MT_0000000838: 2026-11-01}}}\n", "put it in quotes"),

@@ -260,7 +260,12 @@ def test_the_verb_prints_exits_by_what_it_finds_and_refuses_nonsense(
     assert "opened by name alone" in out
     assert main(["audit", "libraries", "--root", str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["findings"][0]["code"] == "libraries.two_answers"
-    for wrong in ("nccl=2", "libnccl", "libnccl=new"):
+    for wrong in ("nccl=2", "libnccl", "libnccl=new", "libnccl=\u00b2", "libnccl=2..3"):
         assert main(["audit", "libraries", "--expect", wrong]) == 2
         assert "--expect" in capsys.readouterr().err
     assert main(["audit", "libraries", "--root", str(tmp_path / "none")]) == 2
+    capsys.readouterr()
+    for place in ("otp", "../../etc", "opt/torch/none", "opt\0"):
+        assert main(["audit", "libraries", place, "--root", str(tmp_path)]) == 2
+        assert "directory" in capsys.readouterr().err or place.startswith("..")
+    assert main(["audit", "libraries", "/opt/", "--root", str(tmp_path)]) == 1

@@ -95,7 +95,7 @@ def test_a_wrong_policy_is_named_with_its_place(data: Any, place: str, why: str)
         ({"cuda": {"toolkits": {13.0: "13.0.2-1"}}}, "policy.cuda.toolkits"),
         ({"cuda": {"default": 13.0}}, "policy.cuda.default"),
         ({"limits": {"memlock": False}}, "policy.limits.memlock"),
-        ({"rdma_stack": {"firmware": {"MT_0000000838": date(2026, 11, 1)}}}, "policy.rdma_stack.firmware.MT_0000000838"),
+        ({"rdma_stack": {"firmware": {"MT_1": date(2026, 11, 1)}}}, "policy.rdma_stack.firmware.MT_1"),
     ],
 )  # fmt: skip
 def test_what_yaml_took_for_a_number_or_a_day_is_to_be_put_in_quotes(data: Any, place: str) -> None:

@@ -273,7 +273,9 @@ def test_packages_that_undo_what_else_the_policy_says_are_refused(
     made, said = cuda.slice_of(machine(H100), toolkits(packages=packages_))
     assert (made is None) == wrong
     (name,) = packages_
-    assert [one.where for one in said if one.code == "cuda.packages"] == [f"policy.cuda.packages.{name}"] * wrong
+    assert [one.where for one in said if one.code == "cuda.packages"] == [
+        f"policy.cuda.packages.{name}"
+    ] * wrong
 
 
 # ----- the slice nccl ------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def add_verbs(verbs: Any) -> None:
         description="Look through this machine, or a directory that holds another's files; run and change nothing.",
         epilog="Exit status: 0 all load what is meant, 1 findings, 2 bad input or usage.",
     )
-    parser.add_argument("what", choices=["libraries"])
+    parser.add_argument("what", choices=["libraries"], help="NCCL, CUDA runtime and libibverbs")
     parser.add_argument(
         "places", nargs="*", metavar="DIR", help=f"where to look (default: {', '.join(PLACES)})"
     )
@@ -52,12 +53,19 @@ def run_audit(arguments: argparse.Namespace, out: Console) -> int:
     """Look and print. 0 nothing found, 1 findings."""
     if not arguments.root.is_dir():
         raise InputError(str(arguments.root), "is no directory", "expected the root of a machine's files")
+    tree = Tree(arguments.root)
+    for place in arguments.places:
+        # Nothing is found in a folder that is not there, which would read as a good answer.
+        if "\0" in place or not tree.is_folder(place.strip("/")):
+            raise InputError(
+                place, "is no directory of this machine", "name one from its root, as opt or srv"
+            )
     places = [place.strip("/") for place in arguments.places] or PLACES
     expect = dict(
         () if arguments.plan is None else meant(Plan.read(read_json(arguments.plan), str(arguments.plan)))
     )
     expect.update(_expected(text) for text in arguments.expect)
-    found = audit(Tree(arguments.root), expect=list(expect.items()), places=places)
+    found = audit(tree, expect=list(expect.items()), places=places)
     if arguments.json:
         out.file.write(dump_json(to_json(found)))
     else:
@@ -67,7 +75,7 @@ def run_audit(arguments: argparse.Namespace, out: Console) -> int:
 
 def _expected(text: str) -> tuple[str, str]:
     library, mark, version = text.partition("=")
-    if not mark or library not in LIBRARIES or not version.replace(".", "").isdigit():
+    if not mark or library not in LIBRARIES or not re.fullmatch(r"[0-9]+(?:\.[0-9]+)*", version):
         raise InputError(
             "--expect",
             f"found {text!r}",

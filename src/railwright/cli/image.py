@@ -125,6 +125,5 @@ def read_recipe(path: Path, policy_file: Path | None) -> tuple[image.Recipe, Pol
     if isinstance(recipe.policy, dict):
         where = f"{path}: policy"
         return recipe, policy_of(recipe.policy, where)
-    raise InputError(
-        f"{path}: policy", "missing", "give the policy, or a file with it: the first boot plans by it"
-    )
+    why = "missing" if recipe.policy is None else f"found a {type(recipe.policy).__name__}"
+    raise InputError(f"{path}: policy", why, "give the policy, or a file with it: the first boot plans by it")

@@ -18,6 +18,7 @@ from rich.text import Text
 from railwright.fleet.play import Outcome, Step
 from railwright.node.model import Bound, Facts, Finding, Plan
 from railwright.plan import nvlink
+from railwright.plan.slices import INSTALL_SLICES
 from railwright.report.visible import visible
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -50,6 +51,11 @@ def show_plan(out: Console, plan: Plan, facts: Facts) -> None:
         _heading(out, "NCCL")
         for name, value in plan.nccl.items():
             out.print(Text(f"  {visible(name)}={visible(value)}"), soft_wrap=True)
+    installed = [name for name in INSTALL_SLICES if name in plan.slices]
+    if installed:
+        _heading(out, "Installed by install.yml")
+        for name in installed:
+            say(out, f"{name}: {plan.slices[name].because}")
     show_findings(out, plan.findings, "Findings")
 
 

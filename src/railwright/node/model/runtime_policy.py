@@ -27,7 +27,6 @@ _IMAGE = re.compile(
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # One word of a command line in a unit: systemd reads % $ and quotes in its own way (systemd.service(5)).
 _WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
-_MODEL = re.compile(r"(?!-)[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,200}", re.ASCII)
 # The plan gives these: a second one would win over it, and the server would reach for GPUs that are not its own.
 _PLANNED = (
@@ -197,7 +196,10 @@ def _server(server: ServerPolicy, runtime: RuntimePolicy, where: str) -> None:
         raise InputError(f"{where}.port", f"found {server.port}", f"expected 1 to {_MOST_SERVERS_PORT}")
     if server.user is not None:
         _like(server.user, _USER, f"{where}.user", "the name of a user")
-    _like(server.model, _MODEL, f"{where}.model", "a folder or a name: one word without blanks and quotes")
+    if server.model.startswith("-"):
+        # Never the word itself, which may end in a secret.
+        raise InputError(f"{where}.model", "is a word for the engine", "name a folder or a model")
+    _like(server.model, _WORD, f"{where}.model", "one word without blanks and quotes")
     _like(server.host, _HOST, f"{where}.host", "an address or a name to listen on")
     for number, word in enumerate(server.arguments):
         place = f"{where}.arguments[{number}]"
