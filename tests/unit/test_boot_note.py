@@ -18,6 +18,7 @@ from railwright.node.boot_note import IMAGE, KEPT, MOTD, RUN
 from railwright.node.discover import discover
 from railwright.node.model import Policy
 from railwright.node.state.outcome import Failure, Outcome
+from railwright.node.state.place import RECORD
 from railwright.plan import plan
 from tests.unit.small_machine import gpu_node
 
@@ -68,11 +69,10 @@ def test_a_boot_leaves_a_page_for_machines_and_words_for_whoever_logs_in(tmp_pat
     assert "no measurement lies on this node, so none is claimed" in told
 
 
-def test_a_node_that_is_of_no_image_keeps_its_page_in_run_alone(tmp_path: Path) -> None:
+def test_a_node_that_is_of_no_image_is_left_no_page_which_no_revert_would_take_away(tmp_path: Path) -> None:
     root = gpu_node(tmp_path)
     assert boot(root) == 0
-    assert page(root)["image"] is None
-    assert not (root / KEPT.lstrip("/")).exists()
+    assert not any((root / path.lstrip("/")).exists() for path in (RUN, KEPT, MOTD))
 
 
 def test_a_boot_whose_power_goes_says_begun_until_the_next_one(
@@ -193,7 +193,7 @@ def test_a_node_of_no_image_leaves_the_kernel_s_slice_to_whoever_installs(tmp_pa
     root = with_governor(gpu_node(tmp_path, **POWER))
     boot(root)
     assert not (root / TMPFILES).exists()
-    assert "kernel" not in page(root)["slices"]
+    assert "kernel" not in json.loads((root / RECORD.lstrip("/")).read_text("utf-8"))["slices"]
 
 
 def test_a_slice_that_was_installed_whole_is_not_cut_down_by_a_boot(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_slice_that_was_installed_whole_is_not_cut_down_by_a_boot(tmp_path: Pa
     boot(root)
     assert booting._power(root, None) == {"kernel": []}
     arguments = {"kind": "boot_arguments", "name": "kernel", "arguments": ["iommu=pt"], "reboot": True}
-    record = root / "var/lib/railwright/state.json"
+    record = root / RECORD.lstrip("/")
     said = json.loads(record.read_text("utf-8"))
     said["slices"]["kernel"]["boot_arguments:kernel"] = {"entry": arguments, "cells": {}}
     record.write_text(json.dumps(said), "utf-8")

@@ -170,8 +170,11 @@ def _boot(chosen: argparse.Namespace) -> int:
 
 
 def _keep(root: Path, note: boot_note.Note) -> bool:
-    """Writes what the boot has come to; what cannot be written is said, and is no reason not to tune."""
-    if note.phase == "begun" and note.image is not None:
+    """Writes what the boot has come to, on a node that was made from an image: any other has its controller's report,
+    and a revert would leave the page behind. What cannot be written is said, and is no reason not to tune."""
+    if note.image is None:
+        return True
+    if note.phase == "begun":
         # Which machine was tuned last is known from there, and must outlive this boot's end, whatever that is.
         note.tuned = boot_note.tuned_before(root)
     try:

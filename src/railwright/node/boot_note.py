@@ -1,15 +1,16 @@
 """What a boot saw, did and found: for a machine to read, for whoever logs in, and for the console.
 
-/run/railwright/boot.json, schema "railwright.boot/1", written when the boot begins and when it ends:
+/run/railwright/boot.json, schema "railwright.boot/1", on a node that was made from an image, written when the boot
+begins and when it ends:
 
     {"schema", "phase": "begun" | "ended", "result": null | "good" | "findings" | "refused" | "unreadable",
      "began", "ended": UTC, "cpu_seconds", "version", "boot_id", "policy_sha256", "workload", "shape", "tuned": {...},
      "refusals", "findings": [...], "failures": int, "slices": {name: {"items", "changed"}}, "reboot": [item, ...],
      "checks": [{"name", "ok", "detail", "skipped"}], "image": {...} | null, "words": [sentence, ...]}
 
-shape is the machine as it was read, tuned the one that what lies on it was written for. A node that was made from an
-image keeps the page in /var/lib/railwright/boot.json besides, so that the next boot knows whether this is the machine
-that was tuned. A phase "begun" after a boot is a boot whose power went.
+shape is the machine as it was read, tuned the one that what lies on it was written for. The page is kept in
+/var/lib/railwright/boot.json besides, so that the next boot knows whether this is the machine that was tuned. A phase
+"begun" after a boot is a boot whose power went.
 """
 
 from __future__ import annotations
@@ -149,8 +150,7 @@ def save(root: Path, page: Mapping[str, Any]) -> None:
     """Writes the page whole, and what a login shows. Raises InputError where the node cannot keep it."""
     data = (json.dumps(page, indent=1) + "\n").encode("utf-8", "surrogatepass")
     _replace(root, RUN, data)
-    if page["image"] is not None:
-        _replace(root, KEPT, data)
+    _replace(root, KEPT, data)
     _replace(root, MOTD, ("\n".join(lines(page, read_page(root, ACCEPTANCE))) + "\n").encode())
 
 
