@@ -16,8 +16,8 @@ from ..model import InputError
 from ..packages import cmdline
 from . import files
 from .fields import Fields, expected, sequence
-from .initramfs_item import item_name
 from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .made_item import item_name
 from .outcome import Foreign, Refused
 from .program import first_program, last_words, tools_of
 

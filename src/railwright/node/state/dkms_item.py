@@ -8,8 +8,8 @@ from typing import Any
 
 from ..discover.module_age import behind, installed, releases, tree_of
 from .fields import Fields
-from .initramfs_item import item_name, one_word
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .made_item import item_name, one_word
 from .outcome import Refused
 from .program import last_words, tools_of
 

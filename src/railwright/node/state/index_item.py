@@ -14,18 +14,15 @@ from typing import Any
 from ..model import InputError
 from . import apt, dnf
 from .fields import Fields
-from .initramfs_item import item_name, one_word, paths_of, written_since
-from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .item import Claim, Done, Goal, Kept, Node, Reading, Value, World
+from .made_item import MadeItem, paths_of
 from .outcome import Refused
 from .packages_item import SYSTEMS, wait_for_locks
-from .program import tools_of
 
-_CELL = "index"
-_CURRENT, _OLDER = "current", "older"
 _FOLDERS = {"dpkg": "/var/lib/apt/lists", "rpm": "/var/cache/dnf"}
 
 
-class PackageIndexItem(Item):
+class PackageIndexItem(MadeItem):
     """`{"kind": "package_index", "system": "dpkg", "sources": ["/etc/apt/sources.list.d/x.sources"], "inputs": [...]}`.
 
     sources: the files whose index is read, each by itself, so that another one that cannot be reached does not matter.
@@ -36,11 +33,12 @@ class PackageIndexItem(Item):
 
     kind = "package_index"
     turn = 1
-    owed = (_CELL,)
+    cell = "index"
+    owed = (cell,)
+    made = "the index"
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
-        self.set = item_name(fields, "node")
         name = fields.text("system")
         if name not in SYSTEMS:
             raise InputError(f"{fields.where}.system", f"found {name!r}", f"one of {', '.join(SYSTEMS)}")
@@ -58,35 +56,16 @@ class PackageIndexItem(Item):
     def claims(self, node: Node) -> Iterable[Claim]:
         return [("package_index", self.set)]
 
-    def withheld(self, world: World) -> str:
-        failed = sorted(world.failed.intersection((*self.sources, *self.inputs)))
-        return f"the index was left alone, since {failed[0]} could not be set" if failed else ""
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*self.sources, *self.inputs)
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
-        files = (*self.sources, *self.inputs)
-        newer, notes = written_since(node, files, _stamp(node, self.folder), world)
-        known = kept.cells.get(_CELL)
-        if not newer and known is not None and known.pending:
-            newer = ["what an earlier run wrote"]
-        if newer:
-            notes.append(f"older than {', '.join(newer)}")
-        return Reading({_CELL: _OLDER if newer else _CURRENT}, "; ".join(notes))
-
-    def wanted(self, reading: Reading) -> Mapping[str, Value]:
-        return {_CELL: _CURRENT}
-
-    def goal(self, reading: Reading, kept: Kept) -> Goal:
-        return super().goal(reading, Kept(kept.entry))
+        # Of this entry's files alone: what a source that is gone has told is of no use, and no harm.
+        return self.compared(node, Kept({}, kept.cells), world, _stamp(node, self.folder))
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
-        """What a source that is gone has told is of no use, and no harm."""
         return Goal({})
-
-    def stages(self, goal: Mapping[str, Value], releasing: bool) -> Mapping[int, Mapping[str, Value]]:
-        return {STAGE_WRITE: goal}
-
-    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
-        tools_of(node)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         locked = wait_for_locks(node, self.system.LOCKS, self.wait)
@@ -101,9 +80,6 @@ class PackageIndexItem(Item):
             raise Refused(f"{self.folder} is not there after a refresh", "see what the package system says")
         os.utime(folder, ns=(began, began))
         return Done()
-
-    def check_cell(self, cell: str, value: Value, where: str) -> None:
-        one_word(cell, value, where, {_CELL: (_CURRENT, _OLDER)})
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         return "refresh"

@@ -19,8 +19,8 @@ from ..packages import locks
 from ..packages.change import Change
 from . import apt, dnf
 from .fields import Fields, expected, mapping, sequence
-from .initramfs_item import item_name, paths_of
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .made_item import item_name, paths_of
 from .outcome import Refused
 
 SYSTEMS = ("dpkg", "rpm")
