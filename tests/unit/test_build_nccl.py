@@ -29,6 +29,7 @@ from railwright.node.builder.archive import keep, whole
 from railwright.node.builder.model import read_place, read_requests
 from railwright.node.builder.recipes import must_be_plain
 from railwright.node.builder.worker import Worker
+from railwright.node.durable import digest_of
 from railwright.node.model import InputError, to_json
 from railwright.node.state.outcome import Refused
 from tests.unit.stack_support import B200, H100, V100, machine
@@ -474,7 +475,7 @@ def test_a_source_comes_from_a_tarball_an_address_or_git_and_only_as_it_was_name
     top = site.folder / "served"
     top.mkdir()
     subprocess.run(["tar", "-czf", top / "nccl.tar.gz", "-C", site.folder, "source"], check=True)
-    sha256 = store.digest(top / "nccl.tar.gz")
+    sha256 = digest_of(top / "nccl.tar.gz")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(top))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"

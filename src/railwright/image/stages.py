@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from railwright.node.durable import sync
 from railwright.node.model import InputError
 
 from .recipe import digest
@@ -48,7 +49,7 @@ class Bench:
         except BaseException:
             _wipe(scratch)
             raise
-        _sync(self.folder)
+        sync(self.folder)
         self.say(f"{name}: done ({place.name})")
         return Stage(place, key, made=True)
 
@@ -86,16 +87,8 @@ def settle(folder: Path) -> None:
     """Waits until all that is in the folder is on the disk."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if not path.is_symlink() and (path.is_file() or path.is_dir()):
-            _sync(path)
-    _sync(folder)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync(path)
+    sync(folder)
 
 
 def _wipe(folder: Path) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Optional
 
+from ..durable import digest_of
 from ..state.outcome import Refused
-from . import store, tools
+from . import tools
 from .worker import Worker
 
 # "ELF file    1: libnccl.1.sm_90.cubin" (cuobjdump --list-elf).
@@ -147,7 +148,7 @@ def index(files: Mapping[str, Path], folder: Path, worker: Worker, kind: str) ->
 def _stanza(path: Path) -> str:
     """As apt-ftparchive(1) writes it; the file's place is the archive's own folder."""
     control = _ask(["dpkg-deb", "-f", str(path)]).strip("\n")
-    return f"{control}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {store.digest(path)}\n"
+    return f"{control}\nFilename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {digest_of(path)}\n"
 
 
 def _ask(argv: list[str]) -> str:

@@ -10,9 +10,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from ..durable import digest_of
 from ..state.outcome import Refused
 from .model import Source
-from .store import digest
 from .worker import Worker
 
 _SECONDS = 60
@@ -70,7 +70,7 @@ def _tree(top: Path) -> str:
             if stat.S_ISLNK(status.st_mode):
                 content = f"link {os.readlink(path)}"
             elif stat.S_ISREG(status.st_mode):
-                content = f"{status.st_mode & 0o100:o} {digest(path)}"
+                content = f"{status.st_mode & 0o100:o} {digest_of(path)}"
             else:
                 continue
             found.update(f"{path.relative_to(top)}\0{content}\n".encode("utf-8", "surrogateescape"))
@@ -93,7 +93,7 @@ def _unpack(tarball: str, sha256: str, place: Path, worker: Worker) -> None:
             f"{tarball} cannot be had: {why}",
             "name a mirror, or lay the file on the build node and name its path (nccl_build_source.tarball)",
         ) from error
-    found = digest(kept)
+    found = digest_of(kept)
     if found != sha256:
         raise Refused(
             f"{tarball} has the SHA-256 {found}, and {sha256} was named",

@@ -8,29 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from ..durable import digest_of, sync
 from ..model import InputError
 
 MANIFEST = "manifest.json"
 SCHEMA = "railwright.build/1"
-_CHUNK = 1 << 20
 _MANIFEST_BYTES = 16 << 20
 _PART = ".part"
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file. Raises OSError."""
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(_CHUNK), b""):
-            found.update(chunk)
-    return found.hexdigest()
 
 
 def text_digest(value: Any) -> str:
@@ -51,7 +41,7 @@ def publish(folder: Path, files: Mapping[str, Path], said: Mapping[str, Any]) ->
         (part / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, part / name)
         (part / name).chmod(0o644)
-        listed[name] = {"sha256": digest(part / name), "bytes": (part / name).stat().st_size}
+        listed[name] = {"sha256": digest_of(part / name), "bytes": (part / name).stat().st_size}
     text = json.dumps({"schema": SCHEMA, **said, "files": listed}, indent=2, sort_keys=True) + "\n"
     (part / MANIFEST).write_text(text, encoding="utf-8")
     (part / MANIFEST).chmod(0o644)
@@ -99,7 +89,7 @@ def read(folder: Path) -> tuple[Optional[dict[str, Any]], str]:
             path = folder / name
             if name not in there or not stat.S_ISREG(path.lstat().st_mode):
                 return None, f"{folder}: {name} is missing"
-            if digest(path) != row["sha256"]:
+            if digest_of(path) != row["sha256"]:
                 return None, f"{folder}: {name} is not what its manifest says"
     except (OSError, InputError, KeyError, TypeError, AttributeError) as error:
         return None, f"{folder}: its manifest cannot be used ({type(error).__name__})"
@@ -108,7 +98,7 @@ def read(folder: Path) -> tuple[Optional[dict[str, Any]], str]:
 
 def manifest_digest(folder: Path) -> str:
     """Raises OSError."""
-    return digest(folder / MANIFEST)
+    return digest_of(folder / MANIFEST)
 
 
 def files_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -119,13 +109,13 @@ def files_of(folder: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def _put_in_place(part: Path, folder: Path) -> None:
     for path in (*part.rglob("*"), part):
-        _sync(path)
+        sync(path)
     aside = folder.with_name(folder.name + ".torn")
     shutil.rmtree(aside, ignore_errors=True)
     if folder.exists():
         folder.rename(aside)
     part.rename(folder)
-    _sync(folder.parent)
+    sync(folder.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -139,11 +129,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
         raise InputError(str(folder / MANIFEST), "is no manifest of ours", f"expected {SCHEMA}")
     return manifest
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

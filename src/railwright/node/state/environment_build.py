@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Optional
 
+from .. import durable
 from ..model.wheel_lock import Lock
 from . import environment_files, files, wheelhouse
 from .command import Said
@@ -228,9 +229,7 @@ def own_pip(build: Build) -> Optional[str]:
         return None
     here = build.node.at(folder)
     names = wheelhouse.wheels_of(here, pin)
-    return next(
-        (name for name in names if wheelhouse.digest_of(os.path.join(here, name)) in pin.hashes), None
-    )
+    return next((name for name in names if durable.digest_of(os.path.join(here, name)) in pin.hashes), None)
 
 
 def _taken(build: Build, own: str) -> str:
@@ -239,7 +238,7 @@ def _taken(build: Build, own: str) -> str:
     copy = f"{build.beside}/{_FETCHED}/{own}"
     shutil.copyfile(os.path.join(build.node.at(build.source.wheelhouse), own), build.node.at(copy))
     pin = build.lock.pin("pip")
-    if pin is None or wheelhouse.digest_of(build.node.at(copy)) not in pin.hashes:
+    if pin is None or durable.digest_of(build.node.at(copy)) not in pin.hashes:
         raise Refused(f"{own} was changed while it was read", "see who writes into the wheelhouse")
     return copy
 
@@ -337,11 +336,7 @@ def _swap(build: Build) -> None:
     if os.path.lexists(here):
         os.rename(here, old)
     os.rename(beside, here)
-    folder = os.open(os.path.dirname(here), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    durable.sync(os.path.dirname(here))
     clear(build.node, f"{build.beside}-old")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import csv
-import hashlib
 import json
 import os
 import stat
@@ -16,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from ..durable import digest_of
+
 NAME = "railwright.json"
 SCHEMA = "railwright.environment/1"
-_CHUNK = 1 << 20
 _LARGEST = 1 << 28
 
 
@@ -58,7 +58,7 @@ def survey(place: str, lock: str, python: str) -> Manifest:
         if stat.S_ISLNK(found.st_mode):
             files[path] = os.readlink(os.path.join(place, path))
         else:
-            digest = told.get(path) or _digest(os.path.join(place, path))
+            digest = told.get(path) or digest_of(os.path.join(place, path))
             files[path] = [*_stamp(found), digest]
     return Manifest(lock, python, files)
 
@@ -90,7 +90,7 @@ def _changed(place: str, now: os.stat_result, was: Any) -> str:
         return "has another content"
     if stamp[3] != was[3] or now.st_uid != os.geteuid():
         return "has another owner or mode"
-    if stamp != list(was[:4]) and _digest(place) != was[4]:
+    if stamp != list(was[:4]) and digest_of(place) != was[4]:
         return "has another content"
     return ""
 
@@ -113,14 +113,6 @@ def _walk(place: str, below: str = "") -> Iterator[tuple[str, os.stat_result]]:
                 yield from _walk(place, path)
             elif path != NAME:
                 yield path, entry.stat(follow_symlinks=False)
-
-
-def _digest(place: str) -> str:
-    digest = hashlib.sha256()
-    with open(place, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def records(place: str) -> Iterator[tuple[str, str]]:
@@ -183,7 +175,7 @@ def _follow(place: str, base: str, record: str, changed: set[str]) -> None:
     for row in rows:
         path = os.path.normpath(os.path.join(base, row[0])) if row else ""
         if path in changed and len(row) == 3:
-            digest = bytes.fromhex(_digest(os.path.join(place, path)))
+            digest = bytes.fromhex(digest_of(os.path.join(place, path)))
             size = os.stat(os.path.join(place, path)).st_size
             row[1] = f"sha256={base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
             row[2] = str(size)

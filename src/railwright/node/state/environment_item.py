@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from .. import durable
 from ..model import InputError
 from ..model.runtime_policy import index_address, plain_path
 from ..model.wheel_lock import read_lock
@@ -264,11 +265,7 @@ class PythonEnvironmentItem(Item):
         else:
             os.symlink(target, beside)
             os.rename(beside, place)
-        folder = os.open(os.path.dirname(place), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        durable.sync(os.path.dirname(place))
 
     def touches(self, reading: Reading, goal: Mapping[str, Value]) -> tuple[str, ...]:
         return (self.link,) if CURRENT in goal else ()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..durable import digest_of
 from ..model.wheel_lock import Lock, Pin, normalised
 from .outcome import Refused
 
-_CHUNK = 1 << 20
 # {distribution}-{version}(-{build})?-{python}-{abi}-{platform}.whl (binary distribution format, "File name
 # convention").
 _WHEEL = re.compile(r"([^-]+)-([^-]+)(?:-\d[^-]*)?-[^-]+-[^-]+-[^-]+\.whl")
@@ -85,14 +84,6 @@ def _instead(place: str, pin: Pin) -> str:
         if (match := _WHEEL.fullmatch(name)) and normalised(match[1]) == pin.name
     )
     return f" (of it: {', '.join(others[:3])})" if others else ""
-
-
-def digest_of(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def room_of(place: str, names: Sequence[str]) -> Room:
