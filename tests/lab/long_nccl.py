@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+from railwright.node import durable
 from railwright.node.builder import store
 from tests.ansible.playing import PROGRAMS, PROJECT, Run, play
 from tests.lab import chroots, cuda_toolkit, debian, packages, racks
@@ -299,7 +300,7 @@ def test_debians_own_packages_are_the_other_path(road: Road, tmp_path: Path) -> 
     folder.mkdir()
     package = folder / Path(fields["Filename"]).name
     call(["curl", "-fsS", "-o", str(package), f"{debian.mirror()}/{fields['Filename']}"])
-    assert store.digest(package) == fields["SHA256"]
+    assert durable.digest_of(package) == fields["SHA256"]
     (folder / "Packages").write_text(call(["apt-ftparchive", "packages", "."], cwd=folder), "utf-8")
     node = road.lab.nodes[1]
     node.must("mkdir -p /srv/nccl")
