@@ -57,7 +57,12 @@ def main(argv: Sequence[str]) -> int:
         default=[32, 128, 512],
         help="nodes that answer as one was heard to",
     )
-    parser.add_argument("--only", nargs="*", help="these ways and no others")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=["railwright", "stock", "pyinfra", "ssh"],
+        help="these ways and no others",
+    )
     parser.add_argument("--pyinfra", type=Path, help="the program, in an environment of its own")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="the nodes' Python")
     asked = parser.parse_args(argv)

@@ -220,6 +220,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.railwright.node import bytecode
 from ansible.module_utils.railwright.node.state import (
     InputError,
     Outcome,
@@ -305,7 +306,19 @@ def main() -> None:
         module.fail_json(str(error), where=error.where, why=error.why, remedy=error.remedy, **result)
     except OSError as error:
         module.fail_json(f"{error.filename}: {error.strerror}", **result)
+    _bytecode(module)
     module.exit_json(**result, **seen)
+
+
+def _bytecode(module: AnsibleModule) -> None:
+    """Kept for the calls to come; a whole revert leaves nothing of ours."""
+    params = module.params
+    if module.check_mode:
+        return
+    if params["state"] in {"applied", "held"}:
+        bytecode.keep()
+    elif params["state"] == "reverted" and params["names"] is None:
+        bytecode.forget()
 
 
 def _run(module: AnsibleModule) -> Outcome:

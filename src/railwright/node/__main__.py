@@ -13,7 +13,6 @@ Exit status: 0 good, 1 findings or drift, 2 bad input or usage, 3 refused.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
 import sys
@@ -29,11 +28,13 @@ from ..plan.boot_unit import POLICY_FILE
 from ..plan.gid import range_of
 from ..plan.nccl import version_of
 from . import boot as booting
-from . import boot_note
+from . import boot_note, bytecode
 from .check import check, is_open
 from .discover import discover
+from .durable import digest_of
 from .gids import read_gids
 from .model import Facts, Finding, InputError, Plan, Policy, to_json
+from .readiness import written_rails
 
 # How a line of the boot begins, and its syslog level: `journalctl -p err -u railwright` shows what has to be repaired.
 _WEIGHTS = {"unreadable": 3, "refused": 3, "failed": 3, "error": 3, "not as planned": 4, "warning": 4}
@@ -162,6 +163,8 @@ def _boot(chosen: argparse.Namespace) -> int:
     kept = _keep(root, note)
     status = booting.boot(root, _say, archive=archive(), note=note)
     note.end(status, time.time(), time.process_time())
+    if root == Path("/"):
+        bytecode.keep()
     kept = _keep(root, note) and kept
     if status != booting.GOOD and root == Path("/"):
         _to_console(boot_note.headline(note.to_json()))
@@ -209,7 +212,7 @@ def _show(chosen: argparse.Namespace) -> int:
     last = boot_note.read_boot(chosen.root, boot_note.RUN) or boot_note.read_boot(chosen.root, boot_note.KEPT)
     acceptance = boot_note.read_page(chosen.root, boot_note.ACCEPTANCE)
     program = archive()
-    digest = None if program is None else hashlib.sha256(program.read_bytes()).hexdigest()
+    digest = None if program is None else digest_of(program)
     if chosen.json:
         shown = {
             "version": __version__,
@@ -251,7 +254,7 @@ def _gid(chosen: argparse.Namespace) -> int:
         (chosen.range, "--range") if chosen.range else (policy.nccl.addr_range, "policy.nccl.addr_range")
     )
     wanted = None if text is None else range_of(text, where)
-    gids = read_gids(discover(chosen.root), chosen.devices, wanted, booting.written_rails(chosen.root))
+    gids = read_gids(discover(chosen.root), chosen.devices, wanted, written_rails(chosen.root))
     if not gids.picks:
         raise InputError("gid", "no RoCE port can be seen from here", "is /sys/class/infiniband there?")
     if chosen.json:
