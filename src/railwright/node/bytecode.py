@@ -21,10 +21,10 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
-from typing import Optional
-from zipimport import zipimporter
+from typing import Any, Optional
+from zipimport import ZipImportError, zipimporter
 
 # One for each version of Python that a node has run this with.
 _PLACES = "/run/railwright.code."
@@ -76,43 +76,56 @@ class _Code:
 class _Loader:
     """Loads a module of the archive with the code that is kept of its source."""
 
-    def __init__(self, archive: zipimporter, name: str, code: _Code) -> None:
-        self._archive = archive
-        self._name = name
+    def __init__(self, filename: str, source: bytes, code: _Code) -> None:
+        self._filename = filename
+        self._source = source
         self._code = code
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(self.get_code(self._name), module.__dict__)  # noqa: S102 - as every loader does
+        code = self._code.of(self._source, self._filename)
+        exec(code, module.__dict__)  # noqa: S102 - as every loader does
 
-    def get_code(self, name: str) -> CodeType:
-        filename = self._archive.get_filename(name)
-        return self._code.of(self._archive.get_data(filename), filename)
-
-    def get_source(self, name: str) -> Optional[str]:
+    def get_source(self, name: str) -> str:
         """For the lines of a traceback."""
-        return self._archive.get_source(name)
-
-    def is_package(self, name: str) -> bool:
-        return self._archive.is_package(name)
+        return self._source.decode("utf-8")
 
 
 class _Finder:
-    """Asked for the modules of this package alone, and before Python's own."""
+    """Asked for the modules of this package alone, and before Python's own: zipimport compiles a source to find it."""
 
     def __init__(self, package: str, code: _Code) -> None:
         self.code = code
         self._package = f"{package}."
+        self._archives: dict[str, zipimporter] = {}
 
     def find_spec(
         self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        spec = PathFinder.find_spec(name, path, target) if name.startswith(self._package) else None
-        if spec is not None and isinstance(spec.loader, zipimporter):
-            spec.loader = _Loader(spec.loader, name, self.code)
-        return spec
+        if not name.startswith(self._package):
+            return None
+        for folder in path or ():
+            base = f"{folder}{os.sep}{name.rpartition('.')[2]}"
+            for filename, is_package in ((f"{base}.py", False), (f"{base}{os.sep}__init__.py", True)):
+                try:
+                    source = self._archive(folder).get_data(filename)
+                except (ZipImportError, OSError):  # no archive, or no such file in it
+                    continue
+                loader: Any = _Loader(filename, source, self.code)
+                spec = ModuleSpec(name, loader, origin=filename, is_package=is_package)
+                spec.has_location = True
+                if spec.submodule_search_locations is not None:
+                    spec.submodule_search_locations.append(base)
+                return spec
+        return None
+
+    def _archive(self, folder: str) -> zipimporter:
+        """Raises ZipImportError."""
+        if folder not in self._archives:
+            self._archives[folder] = zipimporter(folder)
+        return self._archives[folder]
 
 
 def use(spec: Optional[ModuleSpec]) -> None:
