@@ -46,11 +46,12 @@ def call(tmp_path: Path, place: Path) -> Iterator[Call]:
         with zipfile.ZipFile(archive, "w") as file:
             file.writestr("parcel/__init__.py", "")
             file.writestr("parcel/node/__init__.py", "")
+            file.writestr("parcel/node/bytecode.py", "")
             file.writestr("parcel/node/part.py", source)
         forget_modules()
         sys.meta_path[:], sys.path[:] = hooks, [str(archive), *path]
-        node = importlib.import_module("parcel.node")
-        bytecode.use(node.__spec__)
+        loaded = importlib.import_module("parcel.node.bytecode")
+        bytecode.use(loaded.__spec__)
         with pytest.MonkeyPatch.context() as patch:
             if not may_compile:
                 patch.setattr(builtins, "compile", refuse)
@@ -199,7 +200,7 @@ def test_a_traceback_shows_the_line(call: Call) -> None:
 
 
 def test_code_of_files_is_pythons_own_business() -> None:
-    bytecode.use(importlib.import_module("railwright.node").__spec__)
+    bytecode.use()
     assert not [one for one in sys.meta_path if isinstance(one, bytecode._Finder)]
 
 
@@ -220,9 +221,11 @@ def test_the_whole_package_comes_from_an_archive(tmp_path: Path, version: str) -
                 names.append(".".join(inside.with_suffix("").parts).removesuffix(".__init__"))
     names = [name for name in names if not name.endswith("__main__")]
     code = (
-        "import importlib, sys; sys.path.insert(0, sys.argv[1]); [importlib.import_module(n) for n in sys.argv[2:]]; "
-        "from railwright.node import bytecode; print(sum(type(m.__loader__).__name__ == '_Loader' for n, m in "
-        "sys.modules.items() if n.startswith('railwright')))"
+        "import importlib, sys; sys.path.insert(0, sys.argv[1]); "
+        "from railwright.node import bytecode; bytecode.use(); "
+        "[importlib.import_module(name) for name in sys.argv[2:]]; "
+        "loaded = [m for name, m in sys.modules.items() if name.startswith('railwright')]; "
+        "print(sum(type(m.__loader__).__name__ == '_Loader' for m in loaded))"
     )
     done = subprocess.run(
         [found.stdout.strip(), "-I", "-c", code, str(archive), *names],

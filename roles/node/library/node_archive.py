@@ -56,6 +56,10 @@ ansible_facts:
       type: dict
 """
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.builder.archive import keep, whole
 from ansible.module_utils.railwright.node.model import InputError

@@ -54,6 +54,10 @@ ansible_facts:
       type: dict
 """
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.builder import build
 from ansible.module_utils.railwright.node.builder.model import read_place, read_requests

@@ -47,6 +47,10 @@ ansible_facts:
       type: dict
 """
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.driver_use import driver_use
 from ansible.module_utils.railwright.node.model import to_json

@@ -80,6 +80,10 @@ ansible_facts:
 
 from pathlib import Path
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.discover import discover
 from ansible.module_utils.railwright.node.model import InputError, to_json

@@ -55,6 +55,10 @@ ansible_facts:
 
 from pathlib import Path
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.discover.tree import Tree
 from ansible.module_utils.railwright.node.libraries import PLACES, audit

@@ -49,6 +49,10 @@ ansible_facts:
       type: dict
 """
 
+from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.model import InputError, to_json
 from ansible.module_utils.railwright.node.preflight import probe

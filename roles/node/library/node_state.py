@@ -219,8 +219,11 @@ remedy:
 from pathlib import Path
 from typing import Any, Optional
 
-from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node import bytecode
+
+bytecode.use()
+
+from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.railwright.node.state import (
     InputError,
     Outcome,

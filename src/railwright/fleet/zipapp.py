@@ -24,6 +24,10 @@ _MAIN = b"""import sys
 if sys.version_info < (3, 9):
     sys.exit("railwright needs Python 3.9 or later; this is %s" % sys.version.split()[0])
 
+from railwright.node import bytecode
+
+bytecode.use()
+
 from railwright.node.__main__ import main
 
 sys.exit(main())

@@ -3,7 +3,3 @@
 Standard library only, Python 3.9 and later, relative imports only: Ansible ships these files to nodes as
 `ansible.module_utils.railwright.node`, and the boot unit runs them from a zipapp.
 """
-
-from . import bytecode
-
-bytecode.use(__spec__)

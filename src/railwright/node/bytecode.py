@@ -128,10 +128,10 @@ class _Finder:
         return self._archives[folder]
 
 
-def use(spec: Optional[ModuleSpec]) -> None:
-    """From here on the package's modules are loaded so. spec: of its part `node`; nothing is done for one of files."""
+def use(spec: Optional[ModuleSpec] = __spec__) -> None:
+    """From here on the package's modules are loaded so, where this one (spec) came from an archive."""
     if spec is not None and isinstance(spec.loader, zipimporter) and _finder() is None:
-        sys.meta_path.insert(0, _Finder(spec.name.rpartition(".")[0], _Code()))
+        sys.meta_path.insert(0, _Finder(spec.name.rsplit(".", 2)[0], _Code()))
 
 
 def keep() -> None:
