@@ -62,7 +62,8 @@ lab-long: lab-setup ## Start and stop lab nodes 32 times and ask for leftovers, 
 	    $(MAIN) -m pytest -s tests/lab/test_lab_teardown.py -k "many or crowd"
 
 lab-rails: lab-setup ## Rails by netplan and NetworkManager, ARP flux, a boot's whole wait, and rails in the virtual machine (as root)
-	@$(ON_MAIN) $(STEP) "Run the rails' long tests" $(MAIN) -m pytest -s tests/lab/long_rails.py tests/lab/long_rails_vm.py
+	@$(ON_MAIN) $(STEP) "Run the rails' long tests" $(MAIN) -m pytest -s tests/lab/long_rails.py tests/lab/long_rails_vm.py \
+	        tests/lab/long_pcie.py
 
 lab-driver: lab-setup ## Install, upgrade and roll back a driver on a lab node with the real apt (as root)
 	@$(ON_MAIN) $(STEP) "Run the driver's story" $(MAIN) -m pytest -s -x tests/lab/long_driver.py
@@ -70,8 +71,18 @@ lab-driver: lab-setup ## Install, upgrade and roll back a driver on a lab node w
 lab-dkms: lab-setup ## Build NVIDIA's modules from Debian's archive, and ask the gate (as root, half an hour)
 	@$(ON_MAIN) $(STEP) "Build NVIDIA's modules" $(MAIN) -m pytest -s tests/lab/long_dkms.py
 
-lab-image: lab-setup ## Bake the rental image twice, boot it on three chassis, cut the power of first boots (as root, an hour)
-	@$(ON_MAIN) $(STEP) "Run the image's long tests" $(MAIN) -m pytest -s tests/lab/long_image.py tests/lab/long_image_recorded.py
+DEBSBOM := .cache/debsbom/bin/debsbom
+$(DEBSBOM): constraints-image.txt
+	@$(STEP) "Make an environment for debsbom" $(MAIN) -m venv --clear .cache/debsbom
+	@$(STEP) "Install the packages of $<" .cache/debsbom/bin/python -m pip install --disable-pip-version-check \
+	    --require-hashes --no-deps --only-binary :all: -r $<
+	@touch $@
+
+lab-image: lab-setup $(DEBSBOM) ## Bake the rental image twice, boot it on three chassis, cut the power of first boots (as root, an hour)
+	@$(ON_MAIN) $(STEP) "Run the image's long tests" \
+	    env RAILWRIGHT_DEBSBOM="$${RAILWRIGHT_DEBSBOM:-$$PWD/$(DEBSBOM)}" \
+	    $(MAIN) -m pytest -s tests/lab/long_image.py tests/lab/long_image_recorded.py \
+	        tests/lab/long_image_driver.py tests/lab/long_image_killed.py
 
 lab-lossless: lab-setup ## Lossless rails: in the virtual machine over a driver again and a reboot, and by mlnx_qos on a lab node (as root)
 	@$(ON_MAIN) $(STEP) "Run the lossless rails' long tests" \

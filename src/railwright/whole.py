@@ -7,6 +7,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from railwright.node.durable import sync
+
 
 def replace(files: Mapping[Path, bytes], mode: int | None = None) -> None:
     """Replaces these files: every one is complete on disk before the first takes its name.
@@ -22,7 +24,7 @@ def replace(files: Mapping[Path, bytes], mode: int | None = None) -> None:
             os.replace(waiting[path], path)
             del waiting[path]
         for path in {path.parent: path for path in files}.values():
-            _settle(path.parent)
+            sync(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
@@ -49,11 +51,3 @@ def _usual_mode() -> int:
     umask = os.umask(0)
     os.umask(umask)
     return 0o666 & ~umask
-
-
-def _settle(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -17,9 +17,9 @@ def two(first: str, second: str) -> tuple[Wanted, Wanted]:
 
 
 @contextmanager
-def raised(run: str) -> Iterator[Lab]:
-    """The rack of two, up as a run of this process; at the end each node has to halt by itself."""
-    lab = up(f"{run}{os.getpid()}", two("n1", "n2"))
+def raised(run: str, *wanted: Wanted) -> Iterator[Lab]:
+    """These nodes, or the rack of two, up as a run of this process; at the end each has to halt by itself."""
+    lab = up(f"{run}{os.getpid()}", wanted or two("n1", "n2"))
     try:
         yield lab
     finally:

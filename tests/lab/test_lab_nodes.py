@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import lab, racks
+from tests.lab import racks
 from tests.lab.lab import Lab, Node, Wanted
 from tests.lab.shell import call
 
@@ -152,11 +152,8 @@ def test_this_machine_sees_no_mount_of_a_node(rack: Lab) -> None:
 @pytest.fixture
 def twin(rack: Lab) -> Iterator[Lab]:
     """Another lab, whose node has the name and the address of one of this."""
-    other = lab.up(f"twin{os.getpid()}", [Wanted("n1", "bookworm", racks.MACHINES[0])])
-    try:
+    with racks.raised("twin", Wanted("n1", "bookworm", racks.MACHINES[0])) as other:
         yield other
-    finally:
-        other.down()
 
 
 def test_ansible_tells_two_labs_apart_that_have_the_same_addresses(rack: Lab, twin: Lab) -> None:

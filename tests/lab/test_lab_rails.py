@@ -7,7 +7,6 @@ The other back-ends have their turn in long_rails.py (`make lab-rails`).
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lab import flavours, namespaces, racks
-from tests.lab.lab import Lab, Wanted, up
+from tests.lab.lab import Lab, Wanted
 from tests.lab.namespaces import ip
 from tests.lab.railnet import Counters, Rails, rails_of
 from tests.lab.shell import ask, call
@@ -32,16 +31,12 @@ def pair(ready: None) -> Iterator[tuple[Rails, Rails]]:
         Wanted(name, flavours.MANAGERS, machine)
         for name, machine in zip(("n1", "n2"), racks.MACHINES, strict=True)
     ]
-    lab = up(f"rails{os.getpid()}", wanted)
-    try:
+    with racks.raised("rails", *wanted) as lab:
         # The controller's kernel would answer for its own address on the rails' switches too.
         quiet = "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"
         call(namespaces.within(lab.fabric.pid, "sh", "-c", quiet))
         one, other = (rails_of(lab, node) for node in lab.nodes)
         yield one, other
-    finally:
-        forced = lab.down()
-    assert forced == []
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ import pytest
 
 from railwright.node import boot as booting
 from railwright.node import state
-from railwright.node.boot import Waiting, boot, read_policy, runtime_slices
+from railwright.node.boot import boot, read_policy, runtime_slices
 from railwright.node.check import check
 from railwright.node.discover import discover
 from railwright.node.model import Finding, InputError, Plan, Policy, Slice
 from railwright.node.model import plan as plan_model
+from railwright.node.readiness import Waiting
 from railwright.plan import plan as make_plan
 from railwright.plan.boot_unit import LONGEST_SECONDS
 from tests.unit.small_machine import gpu_node
@@ -182,7 +183,7 @@ def test_a_program_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     [
         (None, "cannot be read: No such file or directory (run playbooks/retune.yml"),
         ("{", "is no JSON"),
-        ('{"schema": "railwright.policy/1", "workload": "mining"}', "unknown workload 'mining'"),
+        ('{"schema": "railwright.policy/1", "workload": "mining"}', "found 'mining'"),
         ("[" * 5_000_000, "is larger than 4194304 bytes"),
     ],
 )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from railwright.node import boot as booting
-from railwright.node import boot_note, state
+from railwright.node import boot_note, readiness, state
 from railwright.node.__main__ import main
 from railwright.node.boot_note import IMAGE, KEPT, MOTD, RUN
 from railwright.node.discover import discover
@@ -161,7 +161,7 @@ def test_what_a_device_calls_itself_cannot_move_the_reader_s_cursor(tmp_path: Pa
 
 
 def _without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    at_once = booting.Waiting(longest=0.0)
+    at_once = readiness.Waiting(longest=0.0)
     monkeypatch.setattr(booting, "Waiting", lambda: at_once)
 
 

@@ -370,7 +370,15 @@ def test_garbled_rules_and_routes_are_said_with_the_command(name: str, output: s
 
 
 @pytest.mark.parametrize(
-    "output", ["", "lldpcli: not running", "[]", '{"lldp": [7]}', '{"lldp": {"interface": [7]}}']
+    "output",
+    [
+        "",
+        "lldpcli: not running",
+        "[]",
+        '{"lldp": [7]}',
+        '{"lldp": {"interface": [7]}}',
+        '{"lldp": {"interface": [{"rail1": 7}]}}',
+    ],
 )
 def test_garbled_neighbours_are_said_with_the_command(output: str) -> None:
     garbled = replace(lldp("json", "9216"), output=output)

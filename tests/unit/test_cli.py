@@ -99,7 +99,7 @@ def test_a_plan_tells_what_the_policy_has_installed_and_nothing_of_it_without(
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("workload: fast\n", "unknown workload 'fast'"),
+        ("workload: fast\n", "found 'fast'"),
         ("a: [\n", "is not YAML"),
         ("- 1\n", "expected dict, found list"),
     ],

@@ -140,7 +140,7 @@ def test_thresholds_that_are_nothing_or_equal_in_kbytes_are_refused_on_nxos(
             "ports.Ethernet8",
             "a NIC port has one cable",
         ),
-        ({"lanes": 3}, "switches.sonic.lanes", "1, 2, 4 or 8"),
+        ({"lanes": 3}, "switches.sonic.lanes", "one of 1, 2, 4, 8"),
         ({"headroom_pool_bytes": 0}, "headroom_pool_bytes", "found 0"),
     ],
 )

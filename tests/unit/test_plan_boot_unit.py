@@ -13,6 +13,7 @@ import pytest
 
 from railwright.fleet import steps, zipapp
 from railwright.node import boot as booting
+from railwright.node import readiness
 from railwright.node.__main__ import main
 from railwright.node.boot import boot, runtime_slices
 from railwright.node.model import InputError, Plan, Policy, Slice
@@ -85,7 +86,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
 
 def test_the_longest_wait_fits_into_the_units_time_and_gates_work_alone() -> None:
     boot_, again = unit("railwright.service"), unit("railwright-again.service")
-    waits = booting.Waiting().longest + booting._LOCK_SECONDS
+    waits = readiness.Waiting().longest + booting._LOCK_SECONDS
     assert waits < int(boot_["Service"]["TimeoutStartSec"].split()[0]) == boot_unit.LONGEST_SECONDS
     assert waits + boot_unit.SETTLE_SECONDS < int(again["Service"]["TimeoutStartSec"])
     assert boot_["Unit"]["Before"] == "slurmd.service kubelet.service docker.service containerd.service"

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from railwright.node import boot
+from railwright.node import boot, readiness
 from railwright.node.state import Held, InputError, StateError, apply, holder, lock, release, revert
 from railwright.node.state import hold as real_hold
 from railwright.node.state.item import Node
@@ -178,7 +178,7 @@ def test_a_boot_waits_for_a_run_that_holds_the_node_and_then_says_who_it_is(
     (node / "var/lib").mkdir(parents=True, exist_ok=True)
     hold(node)
     said: list[str] = []
-    waiting = boot.Waiting(longest=0.0, between=0.0)
+    waiting = readiness.Waiting(longest=0.0, between=0.0)
     begun = time.monotonic()
     assert boot.boot(node, said.append, waiting=waiting) == boot.REFUSED
     assert time.monotonic() - begun >= 0.5

@@ -33,6 +33,7 @@ from railwright.node.model.facts import SCHEMA
 
 from .attributes import Attributes
 from .cpusets import disjoint
+from .pci_functions import short_class
 from .source import Source
 from .xml_tree import Element, parse
 
@@ -389,7 +390,9 @@ class _Reader:
         return tuple(_numbered(index, found.gpu) for index, found in enumerate(ordered))
 
     def _gpus_by_class(self) -> tuple[Gpu, ...]:
-        leaves = [leaf for leaf in self._found.leaves if leaf.vendor in _GPU_CLASSES.get(_class(leaf), ())]
+        leaves = [
+            leaf for leaf in self._found.leaves if leaf.vendor in _GPU_CLASSES.get(short_class(leaf), ())
+        ]
         if leaves:
             self._found.notes.append(
                 "skeleton: GPUs told by PCI class; their NVLinks and kind are not in the file"
@@ -427,7 +430,7 @@ class _Reader:
         )
 
     def _nics_by_class(self) -> tuple[Nic, ...]:
-        leaves = [leaf for leaf in self._found.leaves if _class(leaf) in _NIC_CLASSES]
+        leaves = [leaf for leaf in self._found.leaves if short_class(leaf) in _NIC_CLASSES]
         if leaves:
             self._found.notes.append(
                 "skeleton: NIC speeds are not in the file; NICs told by PCI class and called by their address"
@@ -445,11 +448,6 @@ def _spare_addresses() -> Iterator[str]:
 
 def _numbered(index: int, gpu: Gpu) -> Gpu:
     return replace(gpu, name=f"GPU{index}", index=index)
-
-
-def _class(device: PciDevice) -> str:
-    """Class and subclass, without the programming interface."""
-    return (device.class_code or "")[:6]
 
 
 def _family(number: int | None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from railwright.words import some_of
+from railwright.node.words import some_of
 
 from .mend import strict_class
 from .said import Said, Subject, by, said

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from railwright.node.model import InputError, TrafficClass, from_json
-from railwright.node.model.lossless import check_classes, default_classes, named, shares, within
+from railwright.node.model.lossless import check_classes, default_classes, named, shares
+from railwright.node.model.values import one_of, within
 
 from .platforms import PLATFORMS
 from .quanta import QUANTA
@@ -199,23 +200,18 @@ def _check_numbers(contract: Contract, where: str) -> None:
 
 def _check_switch(contract: Contract, name: str, switch: Switch, where: str) -> None:
     named(name, where)
-    if switch.os not in SYSTEMS:
-        raise InputError(f"{where}.os", f"unknown system {switch.os!r}", f"one of {', '.join(SYSTEMS)}")
+    one_of(switch.os, SYSTEMS, f"{where}.os")
     if switch.platform is not None and switch.platform not in PLATFORMS:
         raise InputError(
             f"{where}.platform",
             f"no headroom table is known for {switch.platform!r}",
             f"one of {', '.join(PLATFORMS)}, or leave it out: then headroom is only computed",
         )
-    if switch.tx_queue not in {"uc-tx-queue", "tx-queue"}:
-        raise InputError(f"{where}.tx_queue", f"found {switch.tx_queue!r}", "uc-tx-queue or tx-queue")
+    one_of(switch.tx_queue, ("uc-tx-queue", "tx-queue"), f"{where}.tx_queue")
     for key in ("headroom_pool_bytes", "pfc_xoff_bytes"):
-        value = getattr(switch, key)
-        if value is not None:
-            within(value, 1, 2**40, f"{where}.{key}")
+        within(getattr(switch, key), 1, 2**40, f"{where}.{key}")
     within(switch.fan_in, 1, 1024, f"{where}.fan_in")
-    if switch.lanes is not None and switch.lanes not in {1, 2, 4, 8}:
-        raise InputError(f"{where}.lanes", f"found {switch.lanes}", "1, 2, 4 or 8")
+    one_of(switch.lanes, (1, 2, 4, 8), f"{where}.lanes")
     if not 1 <= len(switch.ports) <= _MOST_PORTS:
         raise InputError(
             f"{where}.ports", f"holds {len(switch.ports)} ports", f"expected 1 to {_MOST_PORTS} leaf ports"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from railwright import whole
 from railwright.node.builder import Archive, Built, store
 from railwright.node.builder.archive import NAME
 from railwright.node.model import Facts, InputError, from_json, to_json
+from railwright.node.model.values import SHA256, like
 from railwright.plan import cuda
 from railwright.plan.stack import cuda as table
 from railwright.plan.stack.pairs import version
@@ -24,7 +24,6 @@ Json = dict[str, Any]
 # What a site pastes into its policy, and what later runs bring to new nodes.
 NOTE = "built.json"
 _MOST_FILES = 64
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,7 @@ def admitted(answer: Any) -> Built:
     """What a build node answered. Raises InputError for what cannot be an archive of ours."""
     built = from_json(Built, answer, "built")
     # It names a folder on the controller.
-    if not _SHA256.fullmatch(built.archive.sha256):
-        raise InputError("built.archive.sha256", "is no SHA-256", "expected 64 hexadecimal digits")
+    like(built.archive.sha256, SHA256, "built.archive.sha256", "64 hexadecimal digits")
     for name in built.archive.files:
         if not NAME.fullmatch(name):
             raise InputError(f"built.archive.files.{name!r}", "is no name of a file of an archive")
@@ -163,7 +161,7 @@ def noted(folder: Path) -> tuple[Archive, Path]:
         if isinstance(error, InputError):
             raise
         raise InputError(str(path), "tells of no build", "run playbooks/build_nccl.yml") from error
-    if not _SHA256.fullmatch(archive.sha256):
+    if not SHA256.fullmatch(archive.sha256):
         raise InputError(f"{path}.archive.sha256", "is no SHA-256", "run playbooks/build_nccl.yml again")
     place = folder / archive.sha256
     manifest, why = store.read(place)

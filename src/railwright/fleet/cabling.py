@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from railwright.node.model import Facts, Finding, InputError, Nic, normalise_address
-from railwright.words import some_of
+from railwright.node.words import some_of
 
 from .form import Member
 from .neighbours import Cable

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from railwright.node import lldp
 from railwright.node.model import InputError
 
 
@@ -73,7 +74,8 @@ def _from_json(text: str, source: str, host: str | None) -> tuple[Cable, ...]:
     if isinstance(data, dict) and "lldp" in data:
         if host is None:
             raise InputError(source, "a node's neighbours without the node's name", "give it as NODE=FILE")
-        return tuple(_lldpd(data["lldp"], source, host))
+        heard = lldp.neighbours(data["lldp"], source)
+        return tuple(_neighbour(neighbour, host, netdev, source) for netdev, neighbour in heard)
     raise InputError(
         source,
         "neither lldpd's nor a switch's JSON",
@@ -81,58 +83,23 @@ def _from_json(text: str, source: str, host: str | None) -> tuple[Cable, ...]:
     )
 
 
-def _lldpd(lldp: Any, source: str, host: str) -> Iterator[Cable]:
-    """Both forms: `-f json` (an object for each interface) and `-f json0` (lists everywhere)."""
-    for entry in _listed(lldp):
-        if not isinstance(entry, dict):
-            raise InputError(source, f"expected an object in lldp, found {type(entry).__name__}")
-        for interface in _listed(entry.get("interface", [])):
-            if not isinstance(interface, dict):
-                raise InputError(source, f"expected an interface, found {type(interface).__name__}")
-            named = {interface["name"]: interface} if isinstance(interface.get("name"), str) else interface
-            for name, neighbours in named.items():
-                for neighbour in _listed(neighbours):
-                    yield _neighbour(neighbour, host, name, source)
-
-
-def _neighbour(neighbour: Any, host: str, name: str, source: str) -> Cable:
-    if not isinstance(neighbour, dict):
-        raise InputError(f"{source}: {name}", f"expected a neighbour, found {type(neighbour).__name__}")
-    chassis = _first(neighbour.get("chassis"))
-    port = _first(neighbour.get("port"))
+def _neighbour(neighbour: dict[str, Any], host: str, netdev: str, source: str) -> Cable:
+    chassis, port = lldp.first(neighbour.get("chassis")), lldp.first(neighbour.get("port"))
     if not isinstance(chassis, dict) or not isinstance(port, dict):
-        raise InputError(f"{source}: {name}", "a neighbour without chassis or port", "take it again, whole")
-    if "id" in chassis or "name" in chassis:
-        leaf = _text(chassis.get("name")) or _text(chassis.get("id"))
-    else:
-        leaf = next(iter(chassis), None)
-    own = _text(port.get("id"))
+        raise InputError(f"{source}: {netdev}", "a neighbour without chassis or port", "take it again, whole")
+    leaf, own = lldp.chassis_name(neighbour), lldp.text(port.get("id"))
     # Switches that put a MAC there tell the port in words.
-    wanted = (
-        own if _kind(port.get("id")) in ("ifname", "local", "ifalias") else _text(port.get("descr")) or own
-    )
+    named = _kind(port.get("id")) in ("ifname", "local", "ifalias")
+    wanted = own if named else lldp.text(port.get("descr")) or own
     if not leaf or not wanted:
-        raise InputError(f"{source}: {name}", "a neighbour without a name or a port", "take it again, whole")
-    return Cable(host, name, leaf, wanted, source)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list) and value else value
-
-
-def _text(value: Any) -> str | None:
-    value = _first(value)
-    if isinstance(value, dict):
-        value = value.get("value")
-    return value if isinstance(value, str) and value else None
+        raise InputError(
+            f"{source}: {netdev}", "a neighbour without a name or a port", "take it again, whole"
+        )
+    return Cable(host, netdev, leaf, wanted, source)
 
 
 def _kind(value: Any) -> str | None:
-    value = _first(value)
+    value = lldp.first(value)
     kind = value.get("type") if isinstance(value, dict) else None
     return kind if isinstance(kind, str) else None
 

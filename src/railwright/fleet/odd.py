@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from railwright.node.model import Finding
-from railwright.words import some_of
+from railwright.node.words import some_of
 
 from .seats import Chassis, Seat
 from .shapes import Shape, View

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from railwright.node.model import Finding, Nic
-from railwright.words import some_of
+from railwright.node.words import some_of
 
 from .form import Member
 

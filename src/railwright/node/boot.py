@@ -6,33 +6,25 @@ unit's own slice is left alone: a program does not replace itself while it runs.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
-from ..plan import plan as make_plan
 from ..plan.boot_unit import BOOT_UNIT, POLICY_FILE, ZIPAPP
 from ..plan.kernel import NAME as KERNEL
-from ..plan.slices import INSTALL_SLICES, NCCL_CONF, SLICES
+from ..plan.slices import INSTALL_SLICES, SLICES
 from . import boot_note, state
 from .check import check, checks, is_open
-from .check.rails import GID
-from .check.rails import answers as rail_answers
 from .discover import discover
-from .model import Facts, Finding, InputError, Plan, Policy, to_json
-from .state.irq_item import is_control
+from .durable import digest_of
+from .model import Finding, InputError, Plan, Policy, to_json
+from .readiness import Say, Waiting, faults, plan_when_ready
 from .state.place import RECORD
 
 GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
-# Refusals that time may heal: devices come up one after the other.
-_EARLY = frozenset({"expect.gpus", "expect.rails", "gpus.none"})
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 # Files that say which devices there are. A link that is still training must not write itself out of them.
 _OF_DEVICES = ("nccl_conf", "gpu_order")
 # What depends on the machine and lies in files or registers. Firmware stays: no boot writes it.
@@ -43,18 +35,6 @@ _POLICY_BYTES = 4 * 1024 * 1024
 # With the wait for devices both must fit into the unit's TimeoutStartSec of 120 s.
 _LOCK_SECONDS = 30.0
 _LINK_SECONDS = 20.0
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """How long the boot waits for the devices that the policy expects, and by which clock. Seconds."""
-
-    longest: float = 60.0
-    between: float = 2.0
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def boot(
@@ -75,7 +55,7 @@ def boot(
     """
     try:
         policy = read_policy(root)
-        facts, plan = _plan_when_ready(root, policy, say, waiting or Waiting())
+        facts, plan = plan_when_ready(root, policy, say, waiting or Waiting())
     except InputError as error:
         say(f"unreadable: {error}")
         return UNREADABLE
@@ -91,14 +71,14 @@ def boot(
         return REFUSED
     for line in plan.summary:
         say(f"planned: {line}")
-    faults = _faults(root, policy, plan)
-    if faults:
+    wrong = faults(root, policy, plan)
+    if wrong:
         say(f"left as they are, for something is wrong with the devices: {', '.join(_OF_DEVICES)}")
         slices = {name: part for name, part in plan.slices.items() if name not in _OF_DEVICES}
         plan = replace(plan, slices=slices)
     try:
         failures = _apply(root, _slices(root, policy, plan, note, other), say, note)
-        found = [*faults, *_remaining(root, policy, plan, archive, note)]
+        found = [*wrong, *_remaining(root, policy, plan, archive, note)]
         note.findings = tuple(found)
     except state.Held as error:
         say(f"refused: {error}")
@@ -137,7 +117,7 @@ def wrong_archive(policy: Policy, archive: Optional[Path]) -> Optional[Finding]:
     if policy.boot is None or not policy.boot.sha256 or archive is None:
         return None
     try:
-        digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+        digest = digest_of(archive)
     except OSError as error:
         raise InputError(str(archive), f"cannot be read: {error.strerror}") from None
     if digest == policy.boot.sha256:
@@ -165,96 +145,6 @@ def runtime_slices(plan: Plan) -> dict[str, list[Any]]:
         for name, part in plan.slices.items()
         if part.stage == "runtime" and name != OWN_SLICE
     }
-
-
-def _plan_when_ready(root: Path, policy: Policy, say: Say, waiting: Waiting) -> tuple[Facts, Plan]:
-    """Facts and plan, once the devices that the policy expects are there or the time for them is over."""
-    deadline = waiting.now() + waiting.longest
-    told = False
-    while True:
-        facts = discover(root, sysctls=tuple(policy.sysctls))
-        plan = make_plan(facts, policy)
-        missing = _not_yet(root, facts, policy, plan)
-        if not missing:
-            return facts, plan
-        if waiting.now() >= deadline:
-            say(f"waited {waiting.longest:.0f} s in vain")
-            return facts, plan
-        if not told:
-            say(f"waiting up to {waiting.longest:.0f} s: {missing[0]}")
-            told = True
-        waiting.sleep(waiting.between)
-
-
-def _may_heal(refusal: Finding) -> bool:
-    # A NIC that the policy names by its PCI address has a place in this chassis; another name may be a misspelt one.
-    named = refusal.code == "policy.nics" and _ADDRESS.fullmatch(refusal.where) is not None
-    return named or refusal.code in _EARLY
-
-
-def _not_yet(root: Path, facts: Facts, policy: Policy, plan: Plan) -> list[str]:
-    """What time may heal: expected devices, rails without link or address, interrupts of an interface not yet open."""
-    if plan.status == "refused":
-        asked = policy.expect.gpus is not None or policy.expect.rails is not None
-        early = all(map(_may_heal, plan.refusals))
-        return [refusal.why for refusal in plan.refusals] if asked and early else []
-    faults = _faults(root, policy, plan)
-    down = [f"{fault.where}: {fault.why}" for fault in faults if fault.code == "nics.down"]
-    placed = [
-        entry["device"]
-        for part in plan.slices.values()
-        for entry in part.entries
-        if entry["kind"] == "irq_affinity"
-    ]
-    served = {irq.device for irq in facts.irqs if irq.action is not None and not is_control(irq.action)}
-    unaddressed = [
-        f"{answer.finding.where}: {answer.finding.why}"
-        for answer in rail_answers(plan, facts)
-        if answer.finding is not None and answer.finding.code == GID and GID not in policy.accept
-    ]
-    return (
-        down
-        + unaddressed
-        + [f"{device}: has no completion vector yet" for device in placed if device not in served]
-    )
-
-
-def _faults(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
-    """What is wrong with the devices: open errors of the plan, and rails that it would drop."""
-    errors = [fault for fault in plan.findings if fault.severity == "error" and is_open(fault)]
-    return [*errors, *_lost_rails(root, policy, plan)]
-
-
-def _lost_rails(root: Path, policy: Policy, plan: Plan) -> list[Finding]:
-    """Ports that are down and were rails of the last plan, by NCCL's file on the node; all, where no rail is up."""
-    if "nics.down" in policy.accept:
-        return []
-    told = {fault.where for fault in plan.findings if fault.code == "nics.down"}
-    none_up = not any(nic.role == "rail" for nic in plan.nics)
-    written = written_rails(root)
-    return [
-        Finding(
-            "nics.down",
-            "error",
-            nic.name,
-            f"{nic.because}, and "
-            + ("no other rail is up" if none_up else f"{NCCL_CONF} names it as a rail"),
-            "check cable, transceiver and switch port (InfiniBand: the subnet manager); then plan again",
-        )
-        for nic in plan.nics
-        if nic.role == "down" and nic.name not in told and (none_up or nic.rdma in written)
-    ]
-
-
-def written_rails(root: Path) -> set[str]:
-    """RDMA devices in NCCL's list that lies on the node; none where there is no such file."""
-    try:
-        with open(root / NCCL_CONF.lstrip("/"), encoding="utf-8", errors="replace") as file:
-            lines = file.read(_POLICY_BYTES).splitlines()
-    except OSError:
-        return set()
-    lists = [line.partition("=")[2] for line in lines if line.startswith("NCCL_IB_HCA=")]
-    return {entry.partition(":")[0] for value in lists for entry in value.lstrip("=^").split(",")}
 
 
 def _slices(

@@ -10,11 +10,12 @@ from typing import Optional
 from ..node.model import Facts
 from .assign import Assignment, assign
 from .cards import Card, group
+from .closeness import Judged
 from .distance import BESIDE, Distances
 from .graph import Graph, build
 from .rails import number_rails
 from .refuse import rails_without_gpu
-from .roles import Judged, Roles
+from .roles import Roles
 from .tree import Tree
 
 # One way of a GPU: its card and the lanes that lead there.

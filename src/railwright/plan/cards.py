@@ -12,6 +12,7 @@ from typing import Optional
 
 from ..node.model import Nic
 from .constants import NIC_CREDIBLE_MBPS, NIC_DEFAULT_MBPS
+from .joined import joined
 from .order import DeviceKey, device_key
 
 
@@ -68,22 +69,13 @@ def slot(address: str) -> str:
 def group(nics: Sequence[Nic], together: Sequence[frozenset[str]] = ()) -> tuple[Card, ...]:
     """Cards of these ports, in PCI order. `together`: sets of port names that the policy puts on one rail."""
     ordered = sorted(nics, key=port_key)
-    owner = list(range(len(ordered)))
-
-    def find(index: int) -> int:
-        while owner[index] != index:
-            index = owner[index]
-        return index
-
     seen: dict[str, int] = {}
-    for index, nic in enumerate(ordered):
-        for mark in _marks(nic, together):
-            first, own = find(seen.setdefault(mark, index)), find(index)
-            owner[max(first, own)] = min(first, own)
-    members: dict[int, list[Nic]] = {}
-    for index, nic in enumerate(ordered):
-        members.setdefault(find(index), []).append(nic)
-    return tuple(Card(tuple(ports)) for ports in members.values())
+    alike = [
+        (seen.setdefault(mark, index), index)
+        for index, nic in enumerate(ordered)
+        for mark in _marks(nic, together)
+    ]
+    return tuple(Card(tuple(ordered[index] for index in members)) for members in joined(len(ordered), alike))
 
 
 def _marks(nic: Nic, together: Sequence[frozenset[str]]) -> list[str]:

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ..node.model import Core, CorePolicy, Facts, Finding, Gpu, Nic, format_cpulist, parse_cpulist
+from ..node.model import Core, CorePolicy, Facts, Finding, Gpu, Nic, format_cpulist
 from .cards import Card
+from .usable_cores import left_out, usable
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,14 @@ class _Pool:
 
 def allot(facts: Facts, policy: CorePolicy, gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
     """Cores for these GPUs (in index order) and rail cards (by name, in PCI order)."""
-    cores = _usable(facts)
+    cores = usable(facts)
     if not cores:
         why = "no core is left for it" if facts.cpus.cores else "the witness does not show the cores"
-        return _without(gpus, rails, why, _left_out(facts) if facts.cpus.cores else [])
-    return _Allotment(facts, policy, cores, _left_out(facts)).run(gpus, rails)
+        return _without(gpus, rails, why, left_out(facts) if facts.cpus.cores else [])
+    return _Allotment(facts, policy, cores, left_out(facts)).run(gpus, rails)
 
 
-def _without(gpus: Sequence[Gpu], rails: Mapping[str, Card], why: str, left_out: Sequence[Finding]) -> Cores:
+def _without(gpus: Sequence[Gpu], rails: Mapping[str, Card], why: str, said: Sequence[Finding]) -> Cores:
     ports = [port.name for card in rails.values() for port in card.ports]
     return Cores(
         rank={gpu.name: None for gpu in gpus},
@@ -104,78 +105,8 @@ def _without(gpus: Sequence[Gpu], rails: Mapping[str, Card], why: str, left_out:
         control=dict.fromkeys(ports),
         housekeeping=None,
         because={gpu.name: why for gpu in gpus},
-        findings=tuple(left_out),
+        findings=tuple(said),
     )
-
-
-def _usable(facts: Facts) -> list[Core]:
-    """Cores with only the CPUs that are online, allowed and not isolated, lowest first."""
-    cpus = facts.cpus
-    barred = _listed(cpus.isolated, "isolated") | _listed(cpus.offline, "offline")
-    allowed = None if cpus.allowed is None else _listed(cpus.allowed, "allowed")
-    usable = []
-    for core in cpus.cores:
-        left = tuple(
-            sorted(cpu for cpu in core.cpus if cpu not in barred and (allowed is None or cpu in allowed))
-        )
-        if left:
-            usable.append(Core(left, core.socket, core.numa, core.l3))
-    usable.sort(key=lambda core: core.cpus[0])
-    return usable
-
-
-def _listed(cpulist: Optional[str], what: str) -> set[int]:
-    return set(parse_cpulist(cpulist or "", f"facts.cpus.{what}"))
-
-
-def _left_out(facts: Facts) -> list[Finding]:
-    """CPUs that no rank and no interrupt gets, and why, each CPU under the first reason."""
-    cpus = facts.cpus
-    present = {cpu for core in cpus.cores for cpu in core.cpus}
-    offline = _listed(cpus.offline, "offline")
-    isolated = (_listed(cpus.isolated, "isolated") & present) - offline
-    beyond = (
-        set() if cpus.allowed is None else present - _listed(cpus.allowed, "allowed") - isolated - offline
-    )
-    found = []
-    if offline:
-        found.append(
-            _unused(
-                "cores.offline",
-                "info",
-                offline,
-                "are offline or not there, and left out",
-                "if they should work, look at nosmt and maxcpus on the kernel command line and at "
-                "/sys/devices/system/cpu/cpu<n>/online",
-            )
-        )
-    if isolated:
-        found.append(
-            _unused(
-                "cores.isolated",
-                "info",
-                isolated,
-                "are isolated on the kernel command line and left out",
-                "take isolcpus off the command line if ranks are to use them",
-            )
-        )
-    if beyond:
-        found.append(
-            _unused(
-                "cores.allowed",
-                "warning",
-                beyond,
-                "are barred by the cgroup or affinity of who read the node, and left out",
-                "read the node as root on the host, outside of containers and of services with AllowedCPUs or "
-                "CPUAffinity",
-            )
-        )
-    return found
-
-
-def _unused(code: str, severity: str, cpus: set[int], why: str, remedy: str) -> Finding:
-    named = format_cpulist(cpus)
-    return Finding(code, severity, named, f"CPUs {named} {why}", remedy)
 
 
 def _cpulist(cores: Sequence[Core]) -> str:
@@ -184,7 +115,7 @@ def _cpulist(cores: Sequence[Core]) -> str:
 
 class _Allotment:
     def __init__(
-        self, facts: Facts, policy: CorePolicy, cores: Sequence[Core], left_out: Sequence[Finding]
+        self, facts: Facts, policy: CorePolicy, cores: Sequence[Core], said: Sequence[Finding]
     ) -> None:
         self._policy = policy
         self._distances = {node.id: node.distances for node in facts.numa}
@@ -199,7 +130,7 @@ class _Allotment:
         self._vectors: dict[str, Optional[str]] = {}
         self._control: dict[str, Optional[str]] = {}
         self._because: dict[str, str] = {}
-        self._findings = list(left_out)
+        self._findings = list(said)
 
     def run(self, gpus: Sequence[Gpu], rails: Mapping[str, Card]) -> Cores:
         homes = {gpu.name: self._home(gpu.numa) for gpu in gpus}

@@ -11,6 +11,7 @@ from typing import Optional
 
 from ..node.model import Facts, Finding, Gpu, NvLink, NvlinkDomain, NvlinkPlan, Policy
 from .constants import gbytes, nvlink_mbps
+from .joined import joined
 from .tree import Tree
 
 # H100, H200, B200 and B300 have 18 links, earlier GPUs fewer (NVIDIA's architecture white papers).
@@ -81,29 +82,14 @@ def _domains(facts: Facts, tree: Tree) -> Optional[tuple[NvlinkDomain, ...]]:
 
 def _groups(gpus: Sequence[Gpu], place: dict[str, int], apart: bool) -> list[list[int]]:
     """GPUs that reach each other. apart: they are of several cliques, between which nothing passes."""
-    owner = list(range(len(gpus)))
-
-    def find(index: int) -> int:
-        while owner[index] != index:
-            index = owner[index]
-        return index
-
-    def join(a: int, b: int) -> None:
-        if not apart or _clique(gpus[a]) == _clique(gpus[b]):
-            first, second = find(a), find(b)
-            owner[max(first, second)] = min(first, second)
-
     switched: dict[Optional[_Clique], int] = {}
+    pairs = []
     for index, gpu in enumerate(gpus):
         if _switched(gpu, place):
-            join(switched.setdefault(_clique(gpu) if apart else None, index), index)
-        for link in gpu.nvlinks or ():
-            if link.target in place:
-                join(index, place[link.target])
-    members: dict[int, list[int]] = {}
-    for index in range(len(gpus)):
-        members.setdefault(find(index), []).append(index)
-    return list(members.values())
+            pairs.append((switched.setdefault(_clique(gpu) if apart else None, index), index))
+        pairs += [(index, place[link.target]) for link in gpu.nvlinks or () if link.target in place]
+    passing = [(a, b) for a, b in pairs if not apart or _clique(gpus[a]) == _clique(gpus[b])]
+    return joined(len(gpus), passing)
 
 
 def _registered(gpu: Gpu) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from ..node.model import Facts, Finding, Nic, PciDevice, Policy, Slice
@@ -27,36 +27,51 @@ _LEAST_MEMORY = 1 << 28
 _MOST_WITHOUT_REMAPPING = 255
 
 
-def slice_of(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[Nic]) -> Optional[Slice]:
-    """Registers that the policy asks for; None where it asks for none, and where the kernel takes no write."""
-    entries = _entries(facts, policy, gpus, rails)
-    if not entries or _locked(facts):
-        return None
-    return Slice(
-        "runtime",
-        tuple(entries),
+@dataclass(frozen=True)
+class Survey:
+    """What PCIe comes to. slice: the registers; None where the policy asks for none, or the kernel takes no write.
+
+    acs_argument: what the kernel's command line should say of ACS; None where there is nothing to say.
+    """
+
+    slice: Optional[Slice] = None
+    acs_argument: Optional[str] = None
+    findings: tuple[Finding, ...] = ()
+
+
+def survey(facts: Facts, policy: Policy, tree: Tree, gpus: Sequence[str], rails: Sequence[Nic]) -> Survey:
+    """Registers that the policy asks for, and what is wrong with PCIe. gpus: PCI addresses."""
+    nics = functions(rails)
+    bits = acs.wanted(facts, policy, tree, gpus, nics)
+    entries = _entries(policy, bits, rails)
+    by_kernel = policy.pcie.acs_by == "kernel" and policy.manage.get("pcie", True)
+    argument = acs.kernel_argument(bits) if by_kernel else None
+    findings = [*acs.findings(facts, policy, tree, gpus, nics), *_untaken(facts, entries, argument)]
+    if facts.host.virtual == "":
+        own = _own_functions(rails)
+        devices = [device for device in facts.pci if device.address in own]
+        findings += _read_requests(policy, devices)
+        findings += _orderings(policy, devices)
+        findings += _tags(facts, devices)
+        findings += _speeds(tree, devices)
+        findings += _iommu(facts, [*gpus, *nics])
+    findings += _bars(facts, gpus)
+    because = (
         "GPUs and NICs below one switch speak to each other there, and NICs read in large requests; a boot and a reset "
-        "forget both",
+        "forget both"
     )
+    written = bool(entries) and not _locked(facts)
+    return Survey(Slice("runtime", tuple(entries), because) if written else None, argument, tuple(findings))
 
 
-def with_boot_arguments(
-    kernel: Optional[Slice], facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[Nic]
-) -> Optional[Slice]:
+def with_boot_arguments(kernel: Optional[Slice], facts: Facts, argument: Optional[str]) -> Optional[Slice]:
     """The slice `kernel` with what the policy wants of ACS on the command line, where the boot loader is known."""
-    argument = _boot_argument(facts, policy, gpus, rails)
     if argument is None or not _has_boot_loader(facts):
         return kernel
     entry = {"kind": "boot_arguments", "name": "acs", "arguments": [argument], "reboot": True}
     if kernel is not None:
         return replace(kernel, entries=(*kernel.entries, entry))
     return Slice("persistent", (entry,), "the kernel sets ACS at boot, before it forms the IOMMU's groups")
-
-
-def _boot_argument(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[Nic]) -> Optional[str]:
-    if policy.pcie.acs_by != "kernel" or not policy.manage.get("pcie", True):
-        return None
-    return acs.kernel_argument(acs.wanted(facts, policy, Tree(facts), gpus, functions(rails)))
 
 
 def _has_boot_loader(facts: Facts) -> bool:
@@ -69,12 +84,13 @@ def functions(rails: Sequence[Nic]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def findings(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[Nic]) -> Iterator[Finding]:
-    """What is wrong with PCIe beside what every witness shows (widths, ACS that redirects)."""
-    tree = Tree(facts)
-    nics = functions(rails)
-    yield from acs.findings(facts, policy, tree, gpus, nics)
-    argument = _boot_argument(facts, policy, gpus, rails)
+def _own_functions(rails: Sequence[Nic]) -> tuple[str, ...]:
+    """A virtual function has no such bits of its own (SR-IOV 1.1, 3.5.4)."""
+    return functions([nic for nic in rails if not nic.physical_function])
+
+
+def _untaken(facts: Facts, entries: Sequence[Entry], argument: Optional[str]) -> Iterator[Finding]:
+    """What this node does not let be written."""
     if argument is not None and not _has_boot_loader(facts):
         yield Finding(
             "pcie.boot_loader",
@@ -83,7 +99,7 @@ def findings(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[
             f"no boot loader that we know is on this node, so the kernel is not told: {argument}",
             "put it on the command line where the boot loader is configured; quote it, since it holds ;",
         )
-    if _locked(facts) and _entries(facts, policy, gpus, rails):
+    if _locked(facts) and entries:
         yield Finding(
             "pcie.lockdown",
             "warning",
@@ -92,21 +108,11 @@ def findings(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[
             "nothing of policy.pcie is written",
             "have the firmware set it (BIOS); ACS also by the kernel: policy.pcie.acs_by: kernel",
         )
-    if facts.host.virtual == "":
-        own = functions([nic for nic in rails if not nic.physical_function])
-        devices = [device for device in facts.pci if device.address in own]
-        yield from _read_requests(policy, devices)
-        yield from _orderings(policy, devices)
-        yield from _tags(facts, devices)
-        yield from _speeds(tree, devices)
-        yield from _iommu(facts, [*gpus, *nics])
-    yield from _bars(facts, gpus)
 
 
-def _entries(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[Nic]) -> list[Entry]:
+def _entries(policy: Policy, bits: Sequence[acs.Bits], rails: Sequence[Nic]) -> list[Entry]:
     wish = policy.pcie
-    # A virtual function has no such bits of its own (SR-IOV 1.1, 3.5.4).
-    own = functions([nic for nic in rails if not nic.physical_function])
+    own = _own_functions(rails)
     entries = []
     if wish.read_request is not None:
         code = wish.read_request.bit_length() - 8  # 128 bytes are 0
@@ -114,8 +120,7 @@ def _entries(facts: Facts, policy: Policy, gpus: Sequence[str], rails: Sequence[
     if wish.relaxed_ordering is not None:
         entries += [_express(address, _ORDER_MASK, _ORDER_MASK * wish.relaxed_ordering) for address in own]
     if wish.acs_by == "register":
-        for one in acs.wanted(facts, policy, Tree(facts), gpus, functions(rails)):
-            entries.append(_register(one.bridge, "ECAP_ACS", 6, one.mask, one.value))
+        entries += [_register(one.bridge, "ECAP_ACS", 6, one.mask, one.value) for one in bits]
     return entries
 
 

@@ -20,6 +20,7 @@ from . import (
     queues,
     rail_names,
     rail_network,
+    rail_ports,
     refuse,
     summary,
 )
@@ -27,6 +28,7 @@ from . import findings as checks
 from .binding import Binding, bind, by_number
 from .bound import bound_of, loaded_links
 from .cards import Card, group, port_key
+from .closeness import Judged
 from .cores import Cores, allot
 from .distance import LEVELS, Distances
 from .gpus import display_gpus
@@ -35,7 +37,7 @@ from .graph import Graph, build, nccl_order
 from .launch import rank_table
 from .order import natural
 from .policy_bytes import sha256
-from .roles import Judged, Roles, judge
+from .roles import Roles, judge
 from .slices import Decided, slices_of
 from .slices import check as check_slices
 from .tree import Tree
@@ -179,8 +181,11 @@ def _planned(
     bound = bound_of(binding, seen, effects.followed(settings, "assignment"))
     links = loaded_links(binding)
     digest = sha256(policy)
-    names = rail_names.named(facts, policy, nics)
-    addressed = rail_network.networked(facts, policy, nics, names.names)
+    places = rail_ports.places(facts, nics)
+    names = rail_names.named(facts, policy, places)
+    addressed = rail_network.networked(facts, policy, places, names.names)
+    on_bus = [gpu.pci for gpu in gpus if gpu.pci is not None]
+    registers = pcie.survey(facts, policy, tree, on_bus, rail_nics)
     qos = lossless.survey(facts, policy, nics, roles.lost)
     decided = Decided(
         gpus,
@@ -196,13 +201,13 @@ def _planned(
         addressed,
         qos.slice,
         links_of_gpus.domains or (),
+        registers,
     )
     slices, said = slices_of(facts, policy, decided)
     findings = [*findings, *cores.findings, *untold, *said, *_without_bootstrap(facts, values)]
     findings += [*nccl.replaced(facts.host, values, policy), *said_of_network, *said_of_nvlink]
     findings += [*names.findings, *addressed.findings, *qos.findings]
-    on_bus = [gpu.pci for gpu in gpus if gpu.pci is not None]
-    findings += pcie.findings(facts, policy, on_bus, rail_nics)
+    findings += registers.findings
     findings += queues.findings(facts, policy, rail_nics, dict(cores.vectors))
     findings += nic_firmware.findings(facts, policy, rail_nics)
     marked = checks.accepted(findings, policy)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..node.model import Facts, Finding, PlannedNic, Policy, Slice
+from ..node.model import Facts, Finding, Policy, Slice
 from .entries import HEADER, file
-from .rail_ports import Place, places
+from .rail_ports import Place
 
 LINK_FOLDER = "/etc/systemd/network"
 # It takes the place of the file of that name that rdma-core brings (kernel-boot/rdma-persistent-naming.rules).
@@ -37,12 +37,11 @@ def link_path(name: str) -> str:
     return f"{LINK_FOLDER}/70-railwright-{name}.link"
 
 
-def named(facts: Facts, policy: Policy, nics: Sequence[PlannedNic]) -> Named:
-    """Names for the rails of this node, as far as the policy asks and nothing stands against it."""
+def named(facts: Facts, policy: Policy, ports: Sequence[Place]) -> Named:
+    """Names for these ports of the rails, as far as the policy asks and nothing stands against it."""
     prefix = policy.rails.prefix
     if prefix is None:
         return Named()
-    ports = places(facts, nics)
     findings = list(_unnamed(facts, policy, ports))
     kept = {finding.where for finding in findings}
     chosen = [port for port in ports if port.label not in kept and _is_ethernet(port)]

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ..node.model import Facts, Finding, PlannedNic, Policy, RailAddress, Slice
+from ..node.model import Facts, Finding, Policy, RailAddress, Slice
 from ..node.model.manager_facts import NETWORK_MANAGER, NETWORKD
 from ..node.model.rails_policy import interface_of
 from . import rail_files
 from .entries import file
 from .rail_files import Addressed
-from .rail_ports import Place, places
+from .rail_ports import Place
 
 # Rules stand between those of the kernel: local (0) and main (32766).
 _FIRST_PRIORITY = 10_000
@@ -79,9 +79,8 @@ def refusals(facts: Facts, policy: Policy) -> list[Finding]:
     return [Finding("rail_network.backend", "error", "policy.rails.backend", why, remedy)]
 
 
-def networked(facts: Facts, policy: Policy, nics: Sequence[PlannedNic], names: Mapping[str, str]) -> Network:
+def networked(facts: Facts, policy: Policy, ports: Sequence[Place], names: Mapping[str, str]) -> Network:
     """Files, sysctls and findings for the rails' addresses. names: what netdevs will be called, by today's names."""
-    ports = places(facts, nics)
     least = _least(policy, ports)
     if not _is_asked(policy):
         return Network(findings=tuple(_how_to_ask(policy, ports)), least=least)

@@ -1,20 +1,19 @@
 """What each NIC is for, decided before any distance is weighed.
 
 Signals, in order: the user's word, the NVSwitch management mark, virtual functions, whether it is up, whether it is an
-RDMA device, the default route, then closeness to GPUs together with rate and link layer. Closeness alone misleads: some
-chassis put a front-end NIC on a GPU's switch, and some container shows half of the GPUs.
+RDMA device, the default route, then closeness to GPUs together with rate and link layer.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
 from ..node.model import Facts, Finding, Gpu, Nic, NicPolicy, Policy
 from .cards import Card, group
-from .distance import BESIDE, Distances
+from .closeness import Judged, among_candidates, near_gpus
+from .distance import Distances
 from .spoken import word_on_ports
 
 _NOT_UP = {
@@ -22,26 +21,9 @@ _NOT_UP = {
     "init": "its state is init: no subnet manager has brought it up",
     "armed": "its state is armed: the subnet manager has not finished bringing it up",
 }
-# A front-end or storage port that is slower than this is taken for neither: such ports serve many purposes.
-_FAST_MBPS = 100_000
 # PCI vendor and device of B200 and B300 SXM (pci.ids: GB100 [B200], GB110 [B300 SXM6 AC]).
 _HGX_OF_NVLINK5 = (("0x10de", "0x2901"), ("0x10de", "0x3182"))
 _CONNECTX7 = ("0x15b3", "0x1021")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """One port: its role, why, and whether NCCL on its own would use it. number: its rail, where the policy says so.
-
-    presumed: a rail only because nothing better is there; no distance and no policy says so.
-    """
-
-    nic: Nic
-    role: str
-    because: str
-    number: Optional[int] = None
-    visible: bool = True
-    presumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,7 +60,7 @@ def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
     ports = [doubtful.get(port.nic.name, port) for port in ports]
     open_ = [port for port in open_ if port.nic.name not in doubtful]
     named = [port for port in ports if port.role == "rail"]
-    decided = {port.nic.name: port for port in _among_candidates(open_, named, whole, distances, facts)}
+    decided = {port.nic.name: port for port in among_candidates(open_, named, whole, distances, facts)}
     ports = [_with_place(decided.get(port.nic.name, port), whole, distances) for port in ports]
     rails = group([port.nic for port in ports if port.role == "rail"], _together(ports))
     ports = [_second_port(port, rails) for port in ports]
@@ -91,7 +73,7 @@ def judge(facts: Facts, policy: Policy, distances: Distances) -> Roles:
 
 def _is_lost(port: Judged, gpus: Sequence[Gpu], distances: Distances) -> bool:
     """Whether a port would be a rail if its link were up."""
-    return port.role == "down" and (port.number is not None or bool(_near_gpus(port.nic, gpus, distances)))
+    return port.role == "down" and (port.number is not None or bool(near_gpus(port.nic, gpus, distances)))
 
 
 def _together(ports: Sequence[Judged]) -> list[frozenset[str]]:
@@ -188,7 +170,7 @@ def _perhaps_management(
         if port.nic.management is None
         and port.nic.link_layer in (None, "InfiniBand")
         and distances.model_of(port.nic.address) in (None, _CONNECTX7)
-        and not _near_gpus(port.nic, gpus, distances)
+        and not near_gpus(port.nic, gpus, distances)
     ]
 
 
@@ -206,156 +188,16 @@ def _about_management(doubtful: Mapping[str, Judged]) -> Iterable[Finding]:
         )
 
 
-# -- closeness, rate and link layer --
-
-_Kind = tuple[Optional[int], Optional[str]]
-
-
-def _kind(nic: Nic) -> _Kind:
-    """What all rails of a machine have in common."""
-    return (nic.rate, nic.link_layer)
-
-
-def _describe(kind: _Kind) -> str:
-    rate, layer = kind
-    words = [f"{rate / 1000:g} Gb/s" if rate is not None else "rate unknown", layer or ""]
-    return " ".join(word for word in words if word)
+# -- rails and their cards --
 
 
 def _with_place(port: Judged, gpus: Sequence[Gpu], distances: Distances) -> Judged:
     """A rail that the policy numbers, with what can be seen of its place: the number alone explains nothing."""
-    near = _near_gpus(port.nic, gpus, distances) if port.role == "rail" and port.number is not None else []
+    near = near_gpus(port.nic, gpus, distances) if port.role == "rail" and port.number is not None else []
     if not near:
         return port
     said = ", ".join(f"{word} to {gpu}" for gpu, word in near)
     return replace(port, because=f"{port.because} {port.number}, {said}")
-
-
-def _among_candidates(
-    candidates: Sequence[Judged],
-    named: Sequence[Judged],
-    gpus: Sequence[Gpu],
-    distances: Distances,
-    facts: Facts,
-) -> list[Judged]:
-    """Roles of the ports that the policy leaves open. named: rails by its word, beside which the others are judged."""
-    beside = {port.nic.name: _near_gpus(port.nic, gpus, distances) for port in (*named, *candidates)}
-    near = [port for port in (*named, *candidates) if beside[port.nic.name]]
-    if near:
-        usual = _usual([port.nic for port in near])
-        judged = [
-            _when_some_are_near(port, beside[port.nic.name], usual, len(near), facts, distances)
-            for port in candidates
-        ]
-        return _of_one_model(judged, len(gpus), distances)
-    return _when_none_is_near(candidates, named, gpus, distances)
-
-
-def _near_gpus(nic: Nic, gpus: Sequence[Gpu], distances: Distances) -> list[tuple[str, str]]:
-    """GPUs that share a switch with the port: (name, PIX or PXB)."""
-    found = [(gpu.name, distances.word(gpu, nic)) for gpu in gpus]
-    return [(name, word) for name, word in found if word in BESIDE and word is not None]
-
-
-def _usual(nics: Sequence[Nic]) -> _Kind:
-    """The kind that most ports have; among equals the faster."""
-    counts = Counter(_kind(nic) for nic in nics)
-    return max(counts, key=lambda kind: (counts[kind], kind[0] or 0, kind[1] or ""))
-
-
-def _when_some_are_near(
-    port: Judged,
-    near: Sequence[tuple[str, str]],
-    usual: _Kind,
-    count: int,
-    facts: Facts,
-    distances: Distances,
-) -> Judged:
-    nic = port.nic
-    if near and _kind(nic) == usual:
-        said = ", ".join(f"{word} to {gpu}" for gpu, word in near)
-        return replace(port, role="rail", because=f"up, {said}")
-    if near:
-        gpu, word = near[0]
-        why = (
-            f"{word} to {gpu}, but {_describe(_kind(nic))} where the NICs beside GPUs have {_describe(usual)}"
-        )
-        return replace(port, role=_other_role(nic), because=why)
-    if distances.matrix and not facts.complete:
-        return replace(port, role="unknown", because="beside no GPU whose row is whole; other rows are cut")
-    why = f"beside no GPU, while {count} other port{'s are' if count > 1 else ' is'}"
-    return replace(port, role=_other_role(nic), because=why)
-
-
-def _of_one_model(judged: Sequence[Judged], gpus: int, distances: Distances) -> list[Judged]:
-    """Where more NICs sit beside GPUs than there are GPUs, a model that is not the usual one is no rail.
-
-    Chassis put a front-end DPU on a GPU's switch (XE9680, SR675).
-    """
-    rails = [port for port in judged if port.role == "rail"]
-    models = Counter(distances.model(port.nic) for port in rails)
-    usual, count = max(models.items(), key=lambda item: item[1], default=(None, 0))
-    if usual is None or count < gpus or len(models) == 1:
-        return list(judged)
-    return [
-        replace(
-            port, role="unknown", because=f"{port.because}, but of another model than the {count} other rails"
-        )
-        if port.role == "rail" and distances.model(port.nic) != usual
-        else port
-        for port in judged
-    ]
-
-
-def _other_role(nic: Nic) -> str:
-    """Storage where an RDMA port is up and fast; what else it may be for only the user can say."""
-    up = nic.state == "active" and nic.rdma is not None
-    return "storage" if up and nic.rate is not None and nic.rate >= _FAST_MBPS else "unknown"
-
-
-def _when_none_is_near(
-    candidates: Sequence[Judged], named: Sequence[Judged], gpus: Sequence[Gpu], distances: Distances
-) -> list[Judged]:
-    """PCIe machines: GPUs and NICs meet in the CPU, so the fastest NICs of one kind are the rails."""
-    every = (*named, *candidates)
-    rates = [port.nic.rate for port in every if port.nic.rate is not None]
-    fastest = max(rates, default=None)
-    layers = {port.nic.link_layer for port in every if port.nic.rate == fastest}
-    layer = "InfiniBand" if "InfiniBand" in layers and len(layers) > 1 else None
-    judged = []
-    for port in candidates:
-        nic = port.nic
-        words = {distances.word(gpu, nic) for gpu in gpus} - {None}
-        if nic.rate != fastest:
-            why = (
-                f"{_describe(_kind(nic))}, slower than {_describe((fastest, None))}"
-                if fastest
-                else "rate unknown"
-            )
-            judged.append(replace(port, role=_other_role(nic), because=why))
-        elif layer is not None and nic.link_layer != layer:
-            why = f"{nic.link_layer or 'link layer unknown'}, while as fast InfiniBand ports are there"
-            judged.append(replace(port, role="unknown", because=why))
-        else:
-            rate = "" if fastest is None else f"{_describe((fastest, None))}, "
-            where = (
-                f"at best {min(words, key=_rank)} to a GPU"
-                if words
-                else "its distance to GPUs is not visible"
-            )
-            judged.append(
-                replace(
-                    port,
-                    role="rail",
-                    because=f"up, {rate}{where}; no NIC shares a switch with a GPU",
-                    presumed=True,
-                )
-            )
-    return judged
-
-
-def _rank(word: Optional[str]) -> int:
-    return ("PIX", "PXB", "P2C", "PHB", "NODE", "SYS").index(word or "SYS")
 
 
 def _second_port(port: Judged, rails: Sequence[Card]) -> Judged:
@@ -386,7 +228,7 @@ def _slower(
         most = rates.get((distances.model(port.nic), port.nic.link_layer), 0)
         if port.role not in ("storage", "unknown") or port.nic.rate is None or port.nic.rate >= most:
             continue
-        near = _near_gpus(port.nic, gpus, distances)
+        near = near_gpus(port.nic, gpus, distances)
         if near and distances.model(port.nic) is not None:
             yield Finding(
                 "rails.speed",
@@ -416,7 +258,7 @@ def _questions(
         )
     for port in ports:
         if _is_lost(port, gpus, distances):
-            near = _near_gpus(port.nic, gpus, distances)
+            near = near_gpus(port.nic, gpus, distances)
             place = f"beside {', '.join(gpu for gpu, _ in near)}" if near else f"named as rail {port.number}"
             yield Finding(
                 "nics.down",

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from ..node.model import Facts, InputError, Link, PciDevice
+from ..node.model import Facts, Link, PciDevice
+from ..node.model.soundness import must_be_a_tree
 from .constants import pcie_mbps
 
 _DOWN_PORTS = ("root", "downstream")
@@ -50,7 +51,7 @@ class Tree:
 
     def __init__(self, facts: Facts) -> None:
         self._devices = {device.address: device for device in facts.pci}
-        _refuse_loops(self._devices)
+        must_be_a_tree(facts.pci, "facts")
         self._roots = {root.name: root.numa for root in facts.roots}
         # Where witnesses were merged, the first one's tree was taken.
         merged = [witness.kind for witness in facts.witnesses[:1]] == ["nccl-xml"]
@@ -149,19 +150,6 @@ class Tree:
         while top.parent in self._devices:
             top = self._devices[top.parent or ""]
         return self._roots.get(top.parent or "")
-
-
-def _refuse_loops(devices: dict[str, PciDevice]) -> None:
-    for address in devices:
-        seen: set[str] = set()
-        here: Optional[str] = address
-        while here in devices:
-            if here in seen:
-                raise InputError(
-                    f"facts.pci[{address}].parent", f"{here} hangs below itself", "take the facts again"
-                )
-            seen.add(here)
-            here = devices[here].parent
 
 
 def _able(link: Link) -> tuple[Optional[float], Optional[int]]:

@@ -20,8 +20,8 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 from markupsafe import Markup
 
 from railwright.node.model import CutLink, Facts, Finding, Plan, PlannedGpu, PlannedNic
+from railwright.node.words import some_of
 from railwright.plan import nvlink
-from railwright.words import some_of
 
 from . import palette, svg
 from .certificate import Gauge, gauges, link_ends, proof

@@ -89,14 +89,14 @@ def daemon(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
 
 
 def dkms_module(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """GPU modules are no older than the RDMA stack's that lie beside the kernel's own."""
+    """GPU modules go with the RDMA stack's that lie beside the kernel's own."""
     code = f"{name}.gpu_modules"
     behind = None if facts.rdma_stack is None else facts.rdma_stack.behind
     if behind is None:
         why = "no kernel here has both GPU modules and an RDMA stack's beside its own"
         yield unseen(code, entry["name"], why, "look at /lib/modules/*/updates")
     elif behind:
-        why = f"they are older than the RDMA stack's for kernel {listed(behind)}"
+        why = f"they were built against another RDMA stack for kernel {listed(behind)}"
         yield Answer(code, Finding(code, "error", entry["name"], why, _INSTALL))
     else:
         yield Answer(code)

@@ -11,10 +11,10 @@ from typing import Optional
 
 from ...plan.gid import Range, pick, range_of
 from ...plan.rail_network import RDMA_MTUS, ROCE_BYTES, rdma_mtu
+from ..lldp import frame_sizes
 from ..model import Facts, Finding, Nic, Plan
 from .answer import Answer, listed
 from .ip_tables import LOCAL, MAIN, Rule, Way, read_rules, read_ways
-from .lldp import frame_sizes
 
 # Ethernet's header with one VLAN tag is not counted: header and checksum are.
 FRAME_OVERHEAD = 14 + 4

@@ -11,6 +11,7 @@ from typing import Optional
 
 from .codec import InputError
 from .pci import normalise_address
+from .values import like, one_of, within
 
 ACS_SCENARIOS = ("bare-metal", "virtual", "direct-nic")
 ACS_WRITERS = ("register", "kernel")
@@ -75,9 +76,9 @@ class NicFirmwarePolicy:
 
 def must_be_sound(pcie: PciePolicy, queues: QueuesPolicy, firmware: NicFirmwarePolicy, where: str) -> None:
     """Raises InputError with the place of what no NIC takes."""
-    _one_of(pcie.acs, ACS_SCENARIOS, f"{where}.pcie.acs")
-    _one_of(pcie.acs_by, ACS_WRITERS, f"{where}.pcie.acs_by")
-    _one_of(pcie.read_request, _READ_REQUESTS, f"{where}.pcie.read_request")
+    one_of(pcie.acs, ACS_SCENARIOS, f"{where}.pcie.acs")
+    one_of(pcie.acs_by, ACS_WRITERS, f"{where}.pcie.acs_by")
+    one_of(pcie.read_request, _READ_REQUESTS, f"{where}.pcie.read_request")
     for number, address in enumerate(pcie.acs_except):
         place = f"{where}.pcie.acs_except[{number}]"
         if normalise_address(address, place) != address:
@@ -86,12 +87,12 @@ def must_be_sound(pcie: PciePolicy, queues: QueuesPolicy, firmware: NicFirmwareP
         raise InputError(
             f"{where}.pcie.acs_by", "asks for nothing without a scenario", f"set {where}.pcie.acs"
         )
-    _one_of(queues.irqbalance, IRQBALANCE, f"{where}.queues.irqbalance")
-    _within(queues.channels, 1, _MOST_CHANNELS, f"{where}.queues.channels")
+    one_of(queues.irqbalance, IRQBALANCE, f"{where}.queues.irqbalance")
+    within(queues.channels, 1, _MOST_CHANNELS, f"{where}.queues.channels")
     for name in ("rx_ring", "tx_ring"):
-        _within(getattr(queues, name), 1, _MOST_RING, f"{where}.queues.{name}")
+        within(getattr(queues, name), 1, _MOST_RING, f"{where}.queues.{name}")
     for name in ("rx_usecs", "tx_usecs"):
-        _within(getattr(queues, name), 0, _MOST_RING, f"{where}.queues.{name}")
+        within(getattr(queues, name), 0, _MOST_RING, f"{where}.queues.{name}")
     for way, switch, wait in (
         ("rx", queues.adaptive_rx, queues.rx_usecs),
         ("tx", queues.adaptive_tx, queues.tx_usecs),
@@ -119,19 +120,6 @@ def must_be_sound(pcie: PciePolicy, queues: QueuesPolicy, firmware: NicFirmwareP
         raise InputError(f"{where}.nic_firmware.write", "there is nothing to be written", "name settings")
     for kind, versions in firmware.versions.items():
         for number, version in enumerate(versions):
-            if not _VERSION.fullmatch(version):
-                raise InputError(
-                    f"{where}.nic_firmware.versions.{kind}[{number}]",
-                    f"found {version!r}",
-                    "expected a form like 28.39.1002",
-                )
-
-
-def _one_of(value: object, known: tuple[object, ...], where: str) -> None:
-    if value is not None and value not in known:
-        raise InputError(where, f"found {value!r}", f"expected one of {', '.join(map(str, known))}")
-
-
-def _within(value: Optional[int], least: int, most: int, where: str) -> None:
-    if value is not None and not least <= value <= most:
-        raise InputError(where, f"found {value}", f"expected {least} to {most}")
+            like(
+                version, _VERSION, f"{where}.nic_firmware.versions.{kind}[{number}]", "a form like 28.39.1002"
+            )

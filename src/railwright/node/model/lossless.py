@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import one_of, within
 
 OWNERS = ("host", "firmware")
 # DCQCN parameters by the mlx5 driver's names in debugfs, with the largest value of each register field (torvalds/linux
@@ -124,19 +125,16 @@ def must_agree(policy: LosslessPolicy, where: str) -> None:
             raise InputError(f"{where}.{key}", f"{name!r} is no {what} class", f"name a class that is {what}")
         if name is None and _only(policy.classes, what) is None and _count(policy.classes, what) > 1:
             raise InputError(f"{where}.{key}", f"several classes are {what}", "name the one")
-    if policy.dcbx not in OWNERS:
-        raise InputError(f"{where}.dcbx", f"found {policy.dcbx!r}", f"expected {' or '.join(OWNERS)}")
+    one_of(policy.dcbx, OWNERS, f"{where}.dcbx")
     if policy.ect not in ECT:
         raise InputError(
             f"{where}.ect", f"found {policy.ect}", "expected 0, 1 or 2: 3 says that a queue was full"
         )
     metres = {"cable_m": policy.cable_m, **{f"cables.{name}": one for name, one in policy.cables.items()}}
     for key, value in metres.items():
-        if value is not None:
-            # mlx5 accepts 1 to 999 m (torvalds/linux mlx5/core/en_dcbnl.c).
-            within(value, 1, 999, f"{where}.{key}", "expected 1 to 999 metres, rounded up")
-    if policy.speed_gbps is not None:
-        within(policy.speed_gbps, 1, 1600, f"{where}.speed_gbps")
+        # mlx5 accepts 1 to 999 m (torvalds/linux mlx5/core/en_dcbnl.c).
+        within(value, 1, 999, f"{where}.{key}", "1 to 999 metres, rounded up")
+    within(policy.speed_gbps, 1, 1600, f"{where}.speed_gbps")
     for name, size in policy.buffer_bytes.items():
         if name not in policy.classes or not policy.classes[name].lossless:
             raise InputError(
@@ -208,10 +206,9 @@ def check_classes(classes: Mapping[str, TrafficClass], default_prio: int, where:
 
 
 def _check_share(one: TrafficClass, place: str) -> None:
-    if one.rate_gbps is not None:
-        # The register of most ConnectX has eight bits, and drivers before it had more wrap around (torvalds/linux
-        # mlx5/core/en_dcbnl.c, ieee_setmaxrate).
-        within(one.rate_gbps, 1, 255, f"{place}.rate_gbps", "expected 1 to 255, or no limit")
+    # The register of most ConnectX has eight bits, and drivers before it had more wrap around (torvalds/linux
+    # mlx5/core/en_dcbnl.c, ieee_setmaxrate).
+    within(one.rate_gbps, 1, 255, f"{place}.rate_gbps", "1 to 255, or no limit")
     if one.bandwidth_percent is None:
         return
     within(one.bandwidth_percent, 1, 100, f"{place}.bandwidth_percent")
@@ -239,12 +236,6 @@ def named(text: str, where: str) -> None:
     """Raises InputError for what is no name of a class, a host or a port."""
     if not _NAME.fullmatch(text):
         raise InputError(where, f"{text!r} is no name", "letters, digits and _ . : - only, at most 64")
-
-
-def within(number: int, low: int, high: int, where: str, expected: str = "") -> None:
-    """Raises InputError for a number out of a range."""
-    if not low <= number <= high:
-        raise InputError(where, f"found {number}", expected or f"expected {low} to {high}")
 
 
 def _only(classes: Mapping[str, TrafficClass], what: str) -> Optional[str]:

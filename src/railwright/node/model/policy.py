@@ -15,6 +15,8 @@ from .device_policy import NicFirmwarePolicy, PciePolicy, QueuesPolicy
 from .device_policy import must_be_sound as devices_must_be_sound
 from .driver_policy import DriverPolicy, FabricManagerPolicy
 from .driver_policy import must_be_known as driver_must_be_known
+from .image_policy import ImagePolicy
+from .image_policy import must_be_known as image_must_be_known
 from .limits_policy import LimitsPolicy
 from .limits_policy import must_be_sound as limits_must_be_sound
 from .lossless import LosslessPolicy
@@ -27,11 +29,14 @@ from .runtime_policy import RuntimePolicy
 from .runtime_policy import must_be_sound as runtime_must_be_sound
 from .software_policy import KernelPolicy, SoftwarePolicy
 from .software_policy import must_be_sound as software_must_be_sound
+from .values import SHA256, like, one_of
 
 SCHEMA = "railwright.policy/1"
 WORKLOADS = ("train-large", "train-single-node", "inference-latency", "inference-throughput", "moe-alltoall")
 FABRICS = ("rail-only", "rail-optimised", "flat")
 CONTAINERS = ("cdi", "enroot")
+_HOST = re.compile(r"[0-9A-Za-z][0-9A-Za-z.:_-]{0,252}")
+_INTERFACES = re.compile(r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*")
 _WAYS_IN = ("ssh.service", "sshd.service", "systemd-logind.service", "dbus.service")
 ROLES = ("rail", "storage", "management", "spare", "down", "vf", "second-port", "nvlink-mgmt", "unknown")
 
@@ -163,6 +168,7 @@ class Policy:
     dl_runtime: Optional[RuntimePolicy] = None
     cuda: Optional[CudaPolicy] = None
     nccl_library: Optional[NcclLibraryPolicy] = None
+    image: Optional[ImagePolicy] = None
 
     @classmethod
     def read(cls, data: Any, where: str = "policy") -> Policy:
@@ -170,18 +176,9 @@ class Policy:
         policy = from_json(cls, data, where)
         if policy.schema != SCHEMA:
             raise InputError(f"{where}.schema", f"found {policy.schema!r}", f"expected {SCHEMA!r}")
-        if policy.workload not in WORKLOADS:
-            raise InputError(
-                f"{where}.workload", f"unknown workload {policy.workload!r}", f"one of {', '.join(WORKLOADS)}"
-            )
-        for number, nic in enumerate(policy.nics):
-            if nic.role is not None and nic.role not in ROLES:
-                raise InputError(
-                    f"{where}.nics[{number}].role", f"unknown role {nic.role!r}", f"one of {', '.join(ROLES)}"
-                )
+        _must_be_known(policy, where)
         if policy.cores.irq_per_nic < 1 or policy.cores.housekeeping < 0:
             raise InputError(f"{where}.cores", "expected irq_per_nic >= 1 and housekeeping >= 0")
-        _must_be_known(policy, where)
         _must_be_writable(policy, where)
         rails_must_be_sound(policy.rails, f"{where}.rails")
         software_must_be_sound(policy.software, policy.kernel, where)
@@ -198,21 +195,19 @@ class Policy:
             containers_must_be_sound(policy.container_runtime, f"{where}.container_runtime")
         if policy.limits is not None:
             limits_must_be_sound(policy.limits, f"{where}.limits")
+        if policy.image is not None:
+            image_must_be_known(policy.image, f"{where}.image")
         return policy
 
 
 def _must_be_known(policy: Policy, where: str) -> None:
     """Words of which there are few."""
-    fabric = policy.network.fabric
-    if fabric is not None and fabric not in FABRICS:
-        raise InputError(
-            f"{where}.network.fabric", f"unknown fabric {fabric!r}", f"one of {', '.join(FABRICS)}"
-        )
+    one_of(policy.workload, WORKLOADS, f"{where}.workload")
+    for number, nic in enumerate(policy.nics):
+        one_of(nic.role, ROLES, f"{where}.nics[{number}].role")
+    one_of(policy.network.fabric, FABRICS, f"{where}.network.fabric")
     for runtime in policy.containers:
-        if runtime not in CONTAINERS:
-            raise InputError(
-                f"{where}.containers", f"unknown runtime {runtime!r}", f"of {', '.join(CONTAINERS)}"
-            )
+        one_of(runtime, CONTAINERS, f"{where}.containers")
     for name, value in policy.effects.items():
         if value is not False and not (isinstance(value, str) and re.fullmatch(r"[!-~]+", value)):
             raise InputError(
@@ -238,19 +233,10 @@ def _must_be_writable(policy: Policy, where: str) -> None:
                 place, "is no clique", "expected <cluster UUID>.<clique number>, as `nvidia-smi -q` tells"
             )
         for number, node in enumerate(nodes):
-            if not re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:_-]{0,252}", node):
-                raise InputError(
-                    f"{place}[{number}]", f"found {node!r}", "expected an address or a host name"
-                )
-    interface = policy.nccl.socket_ifname
-    if interface is not None and not re.fullmatch(
-        r"\^?=?[A-Za-z0-9_.:@+-]+(?:,[A-Za-z0-9_.:@+-]+)*", interface
-    ):
-        raise InputError(f"{where}.nccl.socket_ifname", f"found {interface!r}", "expected interface names")
-    if policy.boot is not None and not re.fullmatch(r"(?:[0-9a-f]{64})?", policy.boot.sha256):
-        raise InputError(
-            f"{where}.boot.sha256", f"found {policy.boot.sha256!r}", "expected 64 hexadecimal digits"
-        )
+            like(node, _HOST, f"{place}[{number}]", "an address or a host name")
+    like(policy.nccl.socket_ifname, _INTERFACES, f"{where}.nccl.socket_ifname", "interface names")
+    if policy.boot is not None and policy.boot.sha256 != "":
+        like(policy.boot.sha256, SHA256, f"{where}.boot.sha256", "64 hexadecimal digits")
     for unit in () if policy.boot is None else policy.boot.gate:
         # Whoever repairs the node has to get in.
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]*\.service", unit) or unit in _WAYS_IN:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Optional, Union
 
 from .codec import InputError
+from .values import one_of, within
 
 MODES = ("subnet", "flat")
 BACKENDS = ("networkd", "netplan", "networkmanager")
@@ -72,18 +73,11 @@ def must_be_sound(rails: RailsPolicy, where: str) -> None:
     """Raises InputError for what cannot be written or contradicts itself."""
     _prefix(rails.prefix, f"{where}.prefix")
     for field, known in (("rdma_names", RDMA_NAMES), ("mode", MODES), ("backend", BACKENDS)):
-        value = getattr(rails, field)
-        if value is not None and value not in known:
-            raise InputError(f"{where}.{field}", f"found {value!r}", f"expected one of {', '.join(known)}")
-    ranges = (
-        ("mtu", rails.mtu, *_MTUS),
-        ("table", rails.table, *_TABLES),
-        ("confirm_seconds", rails.confirm_seconds, 0, _LONGEST_SECONDS),
-        ("nodes", 1 if rails.nodes is None else rails.nodes, 1, 1_000_000),
-    )
-    for field, number, lowest, highest in ranges:
-        if not lowest <= number <= highest:
-            raise InputError(f"{where}.{field}", f"found {number}", f"expected {lowest} to {highest}")
+        one_of(getattr(rails, field), known, f"{where}.{field}")
+    within(rails.mtu, *_MTUS, f"{where}.mtu")
+    within(rails.table, *_TABLES, f"{where}.table")
+    within(rails.confirm_seconds, 0, _LONGEST_SECONDS, f"{where}.confirm_seconds")
+    within(rails.nodes, 1, 1_000_000, f"{where}.nodes")
     _addresses(rails, f"{where}.addresses")
 
 
@@ -111,10 +105,8 @@ def _addresses(rails: RailsPolicy, where: str) -> None:
     networks: list[tuple[int, Interface]] = []
     for number, entry in enumerate(rails.addresses):
         place = f"{where}[{number}]"
-        if not 0 <= entry.rail < _MOST_RAILS:
-            raise InputError(f"{place}.rail", f"found {entry.rail}", f"expected 0 to {_MOST_RAILS - 1}")
-        if not 1 <= entry.port <= 4:
-            raise InputError(f"{place}.port", f"found {entry.port}", "expected 1 to 4")
+        within(entry.rail, 0, _MOST_RAILS - 1, f"{place}.rail")
+        within(entry.port, 1, 4, f"{place}.port")
         if (entry.rail, entry.port) in seen:
             first = seen[entry.rail, entry.port]
             raise InputError(place, f"rail {entry.rail} has an address already, in {where}[{first}]")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Optional
 
 from ..model import InputError
+from ..model.values import SHA256, one_of
 
 _NAMES = {
     bool: "true or false",
@@ -18,7 +19,6 @@ _NAMES = {
     type(None): "nothing",
 }
 _MODE = re.compile(r"0[0-7]{3}", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Fields:
@@ -53,6 +53,11 @@ class Fields:
             raise InputError(
                 f"{self.where}.{key}", "the text holds a lone surrogate", "send it as UTF-8, or by sha256"
             )
+        return value
+
+    def one_of(self, key: str, known: Collection[str]) -> str:
+        value = self.text(key)
+        one_of(value, known, f"{self.where}.{key}")
         return value
 
     def flag(self, key: str) -> Optional[bool]:
@@ -109,7 +114,7 @@ def sequence(data: Any, where: str) -> list[Any]:
 
 def digest(text: str, where: str) -> str:
     """`text`, when it is a SHA-256 in lower-case hex. Raises InputError."""
-    if _SHA256.fullmatch(text) is None:
+    if SHA256.fullmatch(text) is None:
         raise InputError(where, f"{text!r} is no SHA-256 digest", "expected 64 lower-case hex digits")
     return text
 

@@ -42,11 +42,7 @@ class ContainerImageItem(Item):
         super().__init__(fields, entry, blobs)
         given = image_reference(fields.text("image"), f"{fields.where}.image")
         self.image = _without_tag(given)
-        self.tool = fields.text("tool")
-        if self.tool not in IMAGE_TOOLS:
-            raise InputError(
-                f"{fields.where}.tool", f"found {self.tool!r}", f"one of {', '.join(IMAGE_TOOLS)}"
-            )
+        self.tool = fields.one_of("tool", IMAGE_TOOLS)
 
     @property
     def id(self) -> str:

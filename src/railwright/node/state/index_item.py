@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..model import InputError
 from . import apt, dnf
 from .fields import Fields
 from .item import Claim, Done, Goal, Kept, Node, Reading, Value, World
@@ -39,9 +38,7 @@ class PackageIndexItem(MadeItem):
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
-        name = fields.text("system")
-        if name not in SYSTEMS:
-            raise InputError(f"{fields.where}.system", f"found {name!r}", f"one of {', '.join(SYSTEMS)}")
+        name = fields.one_of("system", SYSTEMS)
         self.folder = _FOLDERS[name]
         self.system = apt if name == "dpkg" else dnf
         self.sources = paths_of(fields, "sources")

@@ -48,8 +48,8 @@ class NetworkItem(Item):
 
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
-        self.backend = _one_of(fields, "backend", backends.BACKENDS)
-        self.mode = _one_of(fields, "mode", _MODES)
+        self.backend = fields.one_of("backend", backends.BACKENDS)
+        self.mode = fields.one_of("mode", _MODES)
         self.seconds = fields.number("confirm_seconds", 0, _LONGEST_CONFIRM)
         self.files = _files(fields)
         self.ports = ports_of(fields)
@@ -380,13 +380,6 @@ def _take_away(node: Node, ports: Sequence[RailPort], keep: Sequence[RailPort]) 
 
 
 # -- the entry --
-
-
-def _one_of(fields: Fields, key: str, known: Sequence[str]) -> str:
-    value = fields.text(key)
-    if value not in known:
-        raise InputError(f"{fields.where}.{key}", f"found {value!r}", f"expected one of {', '.join(known)}")
-    return value
 
 
 def _files(fields: Fields) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -12,6 +13,7 @@ from .outcome import Refused
 
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _LONGEST_LINE = 300
+_USER = re.compile(r"(https?://)[^/@\s]+@")
 
 
 def tools_of(node: Node) -> Tools:
@@ -29,8 +31,9 @@ def first_program(node: Node, names: Sequence[str]) -> Optional[str]:
 
 
 def last_words(said: Said, lines: int = 6) -> str:
-    """The end of what a program said, in one line."""
-    told = [line.strip()[:_LONGEST_LINE] for line in f"{said.out}\n{said.err}".splitlines() if line.strip()]
+    """The end of what a program said, in one line, without a user and a password in an address."""
+    text = _USER.sub(r"\1***@", f"{said.out}\n{said.err}")
+    told = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if line.strip()]
     # apt marks what went wrong; what stands around it is progress.
     told = [line for line in told if line.startswith("E: ")] or told
     return "; ".join(told[-lines:]) or f"exit status {said.code}"
