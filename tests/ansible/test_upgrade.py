@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +18,9 @@ from tests.unit.stack_support import H100, machine, policy
 
 DEBIAN = {"os_release": {"ID": "debian", "VERSION_ID": "12"}}
 DRIVER = "580.173.02"
-POLICY = {"driver": {"version": DRIVER}}
+POLICY = {"driver": {"version": DRIVER}, "limits": {}}
 LEASE = "var/lib/lease"
+LIMITS = "etc/security/limits.d"
 # One alone, two together, then the rest, which a failure has to spare.
 BATCHES: dict[str, Any] = {"upgrade_batches": [1, 2, 1], "upgrade_verify": "agreement"}
 NAMES = ("alone", "busy", "half", "next")
@@ -29,6 +32,7 @@ class Story:
     """Of four nodes one has a GPU in use; one before it and one beside it wait to be given back; one comes after."""
 
     nodes: dict[str, FakeNode]
+    output: Path
     checked: Run
     after_check: set[str]
     done: Run
@@ -49,11 +53,14 @@ def story() -> Iterator[Story]:
         begin_a_job(nodes["busy"])
         for name in ("alone", "half"):
             broken_off(rack, nodes[name])
+            no_limits(nodes[name])
         before = snapshot(nodes["busy"].tree)
         checked = rack.play("upgrade_driver.yml", "--check", "--limit", "busy")
         written = changed(before, nodes["busy"])
         variables = {**BATCHES, "upgrade_drain": "lease", "upgrade_lease_file": f"/{LEASE}"}
-        yield Story(nodes, checked, written, rack.play("upgrade_driver.yml", variables=variables))
+        yield Story(
+            nodes, rack.output, checked, written, rack.play("upgrade_driver.yml", variables=variables)
+        )
 
 
 def changed(before: Any, node: FakeNode) -> set[str]:
@@ -78,6 +85,13 @@ def broken_off(rack: Rack, node: FakeNode) -> None:
     (module / "version").write_text(f"{DRIVER}\n", "utf-8")
     (rack.output / node.name).mkdir(parents=True, exist_ok=True)
     (rack.output / node.name / "driver-before.json").write_text("{}\n", "utf-8")
+
+
+def no_limits(node: FakeNode) -> None:
+    """What is planned for the limits cannot be written: their folder is none."""
+    place = node.tree / LIMITS
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text("", "utf-8")
 
 
 def write_record(node: FakeNode, versions: dict[str, str]) -> None:
@@ -107,3 +121,10 @@ def test_a_neighbour_of_a_node_that_failed_comes_to_its_end(story: Story) -> Non
 def test_a_batch_with_a_failure_ends_the_run(story: Story) -> None:
     assert "next" not in story.done.hosts
     assert not story.leased("next")
+
+
+def test_what_is_no_part_of_the_driver_is_not_written_and_cannot_send_a_good_one_back(story: Story) -> None:
+    plan = json.loads((story.output / "alone/plan.json").read_text("utf-8"))
+    assert plan["slices"]["limits"]["entries"]
+    assert [(story.nodes[name].tree / LIMITS).read_text("utf-8") for name in ("alone", "half")] == ["", ""]
+    assert not story.done.failures("alone")

@@ -134,6 +134,23 @@ def test_dpkgs_record_is_read_word_for_word() -> None:
     assert dpkg.half_way(found) == ("rw-killed half-configured",)
 
 
+@pytest.mark.parametrize(
+    ("words", "torn"),
+    [
+        ("ok installed", False),
+        ("ok unpacked", False),
+        ("ok half-configured", False),
+        ("ok half-installed", True),
+        ("reinstreq half-installed", True),
+        # dpkg 1.21 is here for as long as a sync takes, and neither configures nor removes what it left so.
+        ("reinstreq unpacked", True),
+    ],
+)
+def test_what_dpkg_wants_installed_anew_is_told_by_its_flag_as_well(words: str, torn: bool) -> None:
+    found = dpkg.read_status(f"Package: rw-slow\nStatus: install {words}\nVersion: 1\n")
+    assert found["rw-slow"].torn is torn
+
+
 def test_a_simulation_is_read_word_for_word() -> None:
     assert apt.read_simulation(SIMULATION) == (
         Change("nvidia-fabricmanager-580", "580.126.20-0ubuntu0.24.04.1", None),
@@ -270,6 +287,17 @@ CAUSES = [
         "lock-frontend",
     ),
     ("E: dpkg was interrupted, you must manually run 'dpkg --configure -a'", "interrupted", "interrupted"),
+    (
+        "E: The package rw-friend needs to be reinstalled, but I can't find an archive for it.",
+        "torn-unknown",
+        "the package rw-friend was torn",
+    ),
+    (
+        "dpkg: error processing package rw-friend (--configure):\n package is in a very bad inconsistent state; you "
+        "should\n reinstall it before attempting configuration\nErrors were encountered while processing:\n rw-friend",
+        "torn",
+        "the package rw-friend was torn",
+    ),
     (
         "W: GPG error: https://x InRelease: EXPKEYSIG A4B469963BF863CC cudatools",
         "expired-key",

@@ -248,6 +248,16 @@ def test_translated_addresses_are_a_warning() -> None:
     assert asked(facts)["iommu"]["level"] == "pass"
 
 
+def test_nics_that_can_make_virtual_functions_are_counted_and_nothing_is_claimed_where_none_tells() -> None:
+    facts = replace(good(), platform=Platform(vfs={"0000:18:00.0": 8, "0000:18:00.1": 0}))
+    row = asked(facts)["sr_iov"]
+    assert (row["level"], row["detail"].partition(";")[0]) == (
+        "pass",
+        "1 of 2 NICs can make virtual functions",
+    )
+    assert asked(good())["sr_iov"]["level"] == "skipped"
+
+
 def test_an_accepted_finding_is_shown_and_stops_nothing() -> None:
     facts = good()
     facts = replace(facts, host=replace(facts.host, os_id="pop"))
@@ -361,6 +371,16 @@ def test_apts_proxy_is_the_one_that_is_asked_through(archive: str, tmp_path: Pat
     assert probed.reached[0].ok is False
     row = asked(good(), reached=probed.reached, proxy=probed.proxy)["addresses"]
     assert "through http://127.0.0.1:1" in row["detail"]
+
+
+@pytest.mark.parametrize("form", ["http://{}127.0.0.1:1", "{}127.0.0.1:1"])
+def test_a_proxys_password_is_used_and_never_told(archive: str, tmp_path: Path, form: str) -> None:
+    conf = tmp_path / "etc/apt/apt.conf.d/99proxy"
+    conf.parent.mkdir(parents=True)
+    conf.write_text(f'Acquire::http::Proxy "{form.format("me:hun@ter2@")}";\n')
+    probed = probe([f"{archive}/good"], tmp_path)
+    assert probed.proxy == form.format("***@")
+    assert "ter2" not in repr(probed)
 
 
 # ----- the reader of the platform ------------------------------------------------------------------------------------

@@ -86,6 +86,11 @@ class Node:
 
 
 class Debian(Node):
+    def carry_out(self, changes: dict[str, str | None]) -> None:
+        # What dpkg unpacks is wanted from then on, and held no more.
+        self.held.difference_update(changes)
+        super().carry_out(changes)
+
     def write(self) -> None:
         stanzas = [
             f"Package: {name}\nStatus: {'hold' if name in self.held else 'install'} ok "
@@ -311,6 +316,26 @@ def test_a_transaction_that_was_killed_is_brought_to_its_end(debian: Debian) -> 
     assert (debian.half, debian.held) == (set(), {"driver"})
     assert why(undo(debian)) == ""
     assert debian.standing == {"other": "1-1"}
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_was_held_before_a_run_that_was_killed_is_held_after_its_way_back_and_nothing_else(
+    node: Node, held: bool
+) -> None:
+    node.held.update({"other"} if held else ())
+    if held:
+        node(
+            ["dnf", "versionlock", "add", "other"]
+            if isinstance(node, Rocky)
+            else ["apt-mark", "hold", "other"]
+        )
+    node.write()
+    node.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        do(node, {"other": "2-1"})
+    assert node.standing == {"other": "2-1"}
+    assert why(undo(node)) == ""
+    assert (node.standing, node.held) == ({"other": "1-1"}, {"other"} if held else set())
 
 
 def test_what_dpkg_noted_beside_its_record_counts(debian: Debian) -> None:

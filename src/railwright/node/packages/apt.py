@@ -76,6 +76,18 @@ _KNOWN = (
         "run dpkg --configure -a on the node and see what it says",
     ),
     _known(
+        "torn-unknown",
+        r"E: The package (\S+) needs to be reinstalled, but I can't find an archive for it",
+        "the package {1} was torn while it was unpacked, and no archive that apt knows has it",
+        "name its archive in policy.software.sources; or take it away: dpkg --remove --force-remove-reinstreq",
+    ),
+    _known(
+        "torn",
+        r"error processing package (\S+) [^\n]*\n +package is in a very bad inconsistent state",
+        "the package {1} was torn while it was unpacked",
+        "install it again: apt-get install --reinstall",
+    ),
+    _known(
         "version",
         r"E: Version '([^']+' for '[^']+)' was not found",
         "the archives that apt knows have no version '{1}'",

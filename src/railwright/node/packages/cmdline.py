@@ -12,6 +12,8 @@ GRUB_MENU = "/boot/grub/grub.cfg"
 GRUB_ENV = "/boot/grub2/grubenv"
 # systemd's Boot Loader Specification, as Fedora's GRUB reads it.
 BLS_FOLDER = "/boot/loader/entries"
+# What grubby writes besides the entries, for kernels that come later.
+GRUB_DEFAULT, KERNEL_CMDLINE = "/etc/default/grub", "/etc/kernel/cmdline"
 # Debian's and Ubuntu's grub-mkconfig reads /etc/default/grub.d/*.cfg after the main file, in the order of their names.
 DROP_INS = "/etc/default/grub.d"
 GRUBBY, UPDATE_GRUB = "grubby", "update-grub"
@@ -28,6 +30,7 @@ _OWN = re.compile(r"^### BEGIN \S*/10_linux ###$(.*?)^### END \S*/10_linux ###$"
 _DROP_IN = re.compile(
     r'^GRUB_CMDLINE_LINUX_DEFAULT="\$\{GRUB_CMDLINE_LINUX_DEFAULT:\+[^}]*\}([^"]*)"$', re.MULTILINE
 )
+_DEFAULT = re.compile(r"^GRUB_CMDLINE_LINUX=(.*)$", re.MULTILINE)
 _OPTIONS = re.compile(r"^options\s+(.*)$", re.MULTILINE)
 # What GRUB's script takes as it stands in a word (grub-core/script/yylex.l); ";" ends a command there.
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*", re.ASCII)
@@ -140,7 +143,8 @@ def lacking(line: str, wanted: Sequence[str]) -> list[str]:
     # "--" ends what is the kernel's: the rest is init's.
     for word in words(line.partition(" -- ")[0]):
         last[key_of(word)] = word
-    return [word for word in wanted if last.get(key_of(word)) != word]
+    # Of two that are wanted for one key, as an entry may have had before, the last counts here too.
+    return [word for key, word in {key_of(word): word for word in wanted}.items() if last.get(key) != word]
 
 
 def words_of_keys(line: str, keys: Collection[str]) -> str:
@@ -178,11 +182,16 @@ def read_drop_in(text: str) -> str:
     return "" if match is None else " ".join(grub_words(match[1]))
 
 
+def options_of(entry: str) -> str:
+    """The options of an entry as they are written, "" for none."""
+    match = _OPTIONS.search(entry)
+    return "" if match is None else match[1]
+
+
 def bls_options(entry: str, environment: Mapping[str, str]) -> str:
     """The kernel's words of an entry, with $kernelopts and the like put in."""
-    match = _OPTIONS.search(entry)
-    line = match[1] if match is not None else ""
-    return " ".join(environment.get(word[1:], "") if word.startswith("$") else word for word in line.split())
+    given = options_of(entry).split()
+    return " ".join(environment.get(word[1:], "") if word.startswith("$") else word for word in given)
 
 
 def bls_written(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
@@ -205,9 +214,79 @@ def bls_lines(names: Sequence[str], read: Callable[[str], Optional[str]]) -> lis
     return written if read(GRUB_ENV) is None else [as_booted(line) for line in written]
 
 
-def spellings(line: str, wanted: Collection[str]) -> list[str]:
-    """How these words are written in the options of an entry: bare, in quotes, or with a tail that a ";" cuts off."""
-    return [written for written in line.split() if grub_words(written)[:1] in [[word] for word in wanted]]
+def bls_edited(options: str, keys: Collection[str], wanted: Sequence[str]) -> str:
+    """The options of an entry, as they are written, with `wanted` for these keys and every other word as it stands.
+
+    A word comes where the one that it replaces stood, so that what goes back gives the line that was there.
+    """
+    left, found = list(wanted), []
+    for written in options.split():
+        key = _written_key(written)
+        if key in keys:
+            found += [quoted(word) for word in left if key_of(word) == key]
+            left = [word for word in left if key_of(word) != key]
+        else:
+            found.append(written)
+    found += [quoted(word) for word in left]
+    meant = [word for written in found for word in grub_words(written)[:1] if _written_key(written) in keys]
+    if same_words(meant, wanted):
+        return " ".join(found)
+    others = [written for written in options.split() if _written_key(written) not in keys]
+    return " ".join([*others, *(quoted(word) for word in wanted)])
+
+
+def same_words(left: Sequence[str], right: Sequence[str]) -> bool:
+    """Whether these set the same: hugepages= belongs to the hugepagesz= before it, the last console= is the first."""
+    return sorted(left) == sorted(right) and _in_order(left) == _in_order(right)
+
+
+def _in_order(given: Sequence[str]) -> list[str]:
+    return [word for word in given if name_of(word).replace("-", "_") in _REPEATED and name_of(word) != "pci"]
+
+
+def bls_replaced(entry: str, options: str) -> str:
+    """The text of an entry with these options in place of its own."""
+    return _OPTIONS.sub(lambda match: f"options {options}", entry, count=1)
+
+
+def spellings(options: str, keys: Collection[str], wanted: Sequence[str]) -> list[str]:
+    """How words that set one of these keys, and are not wanted, are written: bare, in quotes, or with a tail that a ";"
+    cuts off."""
+    return [
+        written
+        for written in options.split()
+        if _written_key(written) in keys and grub_words(written)[0] not in wanted
+    ]
+
+
+def others_of_names(options: str, names: Collection[str], keys: Collection[str]) -> list[str]:
+    """The words, as they are written, whose name before the "=" is one of these and that set none of the keys."""
+    return [
+        written
+        for written in options.split()
+        if name_of(written.lstrip("'\"")) in names and _written_key(written) not in keys
+    ]
+
+
+def name_of(word: str) -> str:
+    """What stands before the "=", which is all that grubby compares."""
+    return word.partition("=")[0]
+
+
+def _written_key(written: str) -> Optional[str]:
+    meant = grub_words(written)
+    return key_of(meant[0]) if meant else None
+
+
+def grub_default(text: str) -> str:
+    """GRUB_CMDLINE_LINUX of /etc/default/grub: what grubby gives kernels that come later."""
+    found = ""
+    for match in _DEFAULT.finditer(text):
+        try:
+            found = " ".join(shlex.split(match[1], comments=True))
+        except ValueError:
+            continue
+    return found
 
 
 def grubenv(text: str) -> dict[str, str]:

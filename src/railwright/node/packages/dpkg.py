@@ -25,12 +25,19 @@ VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~-]*", re.ASCII)
 
 @dataclass(frozen=True)
 class Installed:
-    """One package. version None: nothing of it is unpacked. status: "installed", or how far it came."""
+    """One package. version None: nothing of it is unpacked. status: "installed", or how far it came. flawed: dpkg wants
+    it installed anew before it does anything else with it."""
 
     version: Optional[str]
     status: str = WHOLE
     held: bool = False
     architecture: Optional[str] = None
+    flawed: bool = False
+
+    @property
+    def torn(self) -> bool:
+        """Whether dpkg was killed while it was unpacked; for a moment after that it is "unpacked" and flawed."""
+        return self.flawed or self.status == "half-installed"
 
     @property
     def listed(self) -> bool:
@@ -118,7 +125,8 @@ def _package(fields: Mapping[str, str], where: str) -> tuple[str, Installed]:
         raise InputError(f"{where} ({name}).Version", f"found {version[:80]!r}", "expected a version")
     if version is None and words[2] not in ABSENT:
         raise InputError(f"{where} ({name}).Version", "missing", f"expected one, for it is {words[2]}")
-    return name, Installed(version, words[2], words[0] == "hold", fields.get("Architecture"))
+    architecture, flawed = fields.get("Architecture"), words[1] == _FLAGS[1]
+    return name, Installed(version, words[2], words[0] == "hold", architecture, flawed)
 
 
 def _stanzas(text: str) -> Iterator[str]:

@@ -110,7 +110,7 @@ def refresh(node: Node, source: str) -> None:
 def _words(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> list[str]:
     found = installed(node)
     # To apt a package of the right version is there, though dpkg was killed while it was unpacked.
-    torn = any(name in found and found[name].status == "half-installed" for name in target)
+    torn = any(name in found and found[name].torn for name in target)
     return [
         *(["--reinstall", "-o", "Dpkg::Options::=--force-remove-reinstreq"] if torn else []),
         "-y",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError
 from ..packages import cmdline
 from . import files
-from .fields import Fields, expected, sequence
+from .fields import Fields, expected, mapping, sequence
 from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .made_item import item_name
 from .outcome import Foreign, Refused
@@ -26,7 +27,21 @@ _CURRENT, _OLDER = "current", "older"
 _CMDLINE = "/proc/cmdline"
 # One word of the command line; what the drop-in's shell or single quotes would take apart is none.
 _WORD = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
+_ENTRY = re.compile(r"[^/\0]+\.conf")
 _NOTHING = ""
+
+
+@dataclass
+class _Detail:
+    """loader: None for none that we know. running: the kernel's own command line. keys: what ours set, now or before.
+    options: of entries, as they were before the first write, by the names of their files. back: they go back to that.
+    """
+
+    loader: Optional[str]
+    running: Optional[str]
+    keys: Collection[str] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    back: bool = False
 
 
 class BootArgumentsItem(Item):
@@ -66,7 +81,7 @@ class BootArgumentsItem(Item):
         loader = cmdline.loader_of(lambda path: os.path.exists(node.at(path)))
         running = _text(node, _CMDLINE)
         if loader is None:
-            return Reading({}, detail=(loader, running))
+            return Reading({}, detail=_Detail(loader, running))
         return (self._read_bls if loader == cmdline.BLS else self._read_grub)(node, kept, running)
 
     def _read_grub(self, node: Node, kept: Kept, running: Optional[str]) -> Reading:
@@ -80,7 +95,7 @@ class BootArgumentsItem(Item):
         lacking = [line for line in menu if not cmdline.holds(line, self.arguments)]
         stale = (known is not None and known.pending) or bool(lacking) or not menu
         cells[_MENU] = _OLDER if stale else _CURRENT
-        return Reading(cells, self._note(running), (cmdline.GRUB, running))
+        return Reading(cells, self._note(running), _Detail(cmdline.GRUB, running))
 
     def _read_bls(self, node: Node, kept: Kept, running: Optional[str]) -> Reading:
         keys = {cmdline.key_of(word) for word in self.arguments}
@@ -89,11 +104,12 @@ class BootArgumentsItem(Item):
                 keys |= {cmdline.key_of(word) for word in str(value).split()}
         entries = [cmdline.words_of_keys(line, keys) for line in _bls_lines(node)]
         if not entries:
-            return Reading({}, detail=(None, running))
-        wanted = " ".join(self.arguments)
+            return Reading({}, detail=_Detail(None, running))
         # Where they differ, the one that is to be changed is told.
-        other = [words for words in entries if words != wanted]
-        return Reading({_ARGUMENTS: (other or entries)[0]}, self._note(running), (cmdline.BLS, running))
+        other = [words for words in entries if not cmdline.same_words(words.split(), self.arguments)]
+        options = (kept.origin or {}) if kept.cells else _bls_options(node)
+        detail = _Detail(cmdline.BLS, running, keys, options)
+        return Reading({_ARGUMENTS: (other or entries)[0]}, self._note(running), detail)
 
     def _note(self, running: Optional[str]) -> str:
         if running is None or cmdline.holds(running, self.arguments):
@@ -102,9 +118,12 @@ class BootArgumentsItem(Item):
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         wanted = {_ARGUMENTS: " ".join(self.arguments)}
-        if reading.detail[0] != cmdline.BLS:
+        if reading.detail.loader != cmdline.BLS:
             wanted[_MENU] = _CURRENT
         return wanted
+
+    def same(self, now: Value, value: Value) -> bool:
+        return cmdline.same_words(str(now).split(), str(value).split())
 
     def goal(self, reading: Reading, kept: Kept) -> Goal:
         goal = super().goal(reading, _without_menu(kept))
@@ -114,6 +133,7 @@ class BootArgumentsItem(Item):
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
         goal = super().release(reading, _without_menu(kept), world)
+        reading.detail.back = True
         owed = kept.cells.get(_MENU)
         if _MENU in reading.cells and (_ARGUMENTS in goal.cells or (owed is not None and owed.pending)):
             return Goal({**goal.cells, _MENU: _CURRENT}, goal.notes)
@@ -123,13 +143,14 @@ class BootArgumentsItem(Item):
         return {STAGE_WRITE: goal}
 
     def boot_owed(self, node: Node, reading: Reading) -> Optional[bool]:
-        if not reading.detail or None in reading.detail:
+        detail: _Detail = reading.detail
+        if detail.loader is None or detail.running is None:
             return None
-        return not cmdline.holds(reading.detail[1], self.arguments)
+        return not cmdline.holds(detail.running, self.arguments)
 
     def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
         tools_of(node)
-        if reading.detail[0] == cmdline.BLS:
+        if reading.detail.loader == cmdline.BLS:
             _program(node, cmdline.GRUBBY)
             _must_be_evaluated(node, str(goal.get(_ARGUMENTS, _NOTHING)).split())
             return
@@ -137,7 +158,7 @@ class BootArgumentsItem(Item):
         files.must_be_writable(node.root, self.drop_in, False)
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
-        if reading.detail[0] == cmdline.BLS:
+        if reading.detail.loader == cmdline.BLS:
             self._write_bls(node, reading, str(goal[_ARGUMENTS]))
             return Done()
         if _ARGUMENTS in goal:
@@ -177,24 +198,37 @@ class BootArgumentsItem(Item):
             )
 
     def _write_bls(self, node: Node, reading: Reading, words: str) -> None:
-        before, after = str(reading.cells[_ARGUMENTS]).split(), words.split()
-        argv = [cmdline.GRUBBY, "--update-kernel=ALL"]
-        gone = _spellings(node, [word for word in before if word not in after])
-        come = [cmdline.quoted(word) for word in after if word not in before]
-        argv += [f"--remove-args={' '.join(gone)}"] if gone else []
-        argv += [f"--args={' '.join(come)}"] if come else []
-        said = tools_of(node)(argv)
+        """grubby knows names only: one word of pci= takes every other away (grubby(8), --args). So it is told others'
+        words of these names too, for its own files, and each entry then gets the line that it should have."""
+        detail: _Detail = reading.detail
+        before = _bls_options(node)
+        said = tools_of(node)(
+            [cmdline.GRUBBY, "--update-kernel=ALL", *_told(node, detail.keys, words.split())]
+        )
         if said.code != 0:
+            _set_options(node, before)
             raise Refused(
                 f"grubby ended with {said.code}: {last_words(said)}", "run it by hand", changed=True
             )
-        without = [line for line in _bls_lines(node) if not cmdline.holds(line, after)]
-        if without:
-            raise Refused(
-                f"grubby ran, and an entry lacks {', '.join(cmdline.lacking(without[0], after))}",
-                "see /boot/loader/entries",
-                changed=True,
-            )
+        wanted = {name: _wanted_of(name, detail, words) for name in before}
+        _set_options(node, {name: _edited(before[name], name, detail, wanted[name]) for name in before})
+        for name, its in wanted.items():
+            for line in cmdline.bls_lines([name], lambda path: _text(node, path)):
+                if lacking := cmdline.lacking(line, its):
+                    why = f"grubby ran, and an entry lacks {', '.join(lacking)}"
+                    raise Refused(why, f"see {cmdline.BLS_FOLDER}/{name}", changed=True)
+
+    def origin(self, reading: Reading) -> Value:
+        return dict(reading.detail.options) or None
+
+    def check_origin(self, value: Value, where: str) -> None:
+        if value is None:
+            return
+        for name, options in mapping(value, where).items():
+            if _ENTRY.fullmatch(name) is None or not isinstance(options, str) or "\n" in options:
+                raise InputError(
+                    where, f"found {name[:80]!r}", "expected options of entries by their file's name"
+                )
 
     def absent(self, cell: str) -> str:
         return "the node has no boot loader that we know (GRUB's menu, or entries of the Boot Loader Specification)"
@@ -255,10 +289,71 @@ def _must_be_evaluated(node: Node, words: Sequence[str]) -> None:
         )
 
 
-def _spellings(node: Node, words: Sequence[str]) -> list[str]:
-    """These words as the entries have them, each spelling once."""
+def _wanted_of(name: str, detail: _Detail, words: str) -> list[str]:
+    """The words of ours that an entry should have: on the way back its own, as far as it was there then."""
+    if detail.back and name in detail.options:
+        meant = cmdline.grub_words(detail.options[name])
+        return [word for word in meant if cmdline.key_of(word) in detail.keys]
+    return words.split()
+
+
+def _edited(now: str, name: str, detail: _Detail, wanted: Sequence[str]) -> str:
+    """The options of an entry with these words of ours; on the way back as they were, unless others changed them."""
+    before = detail.options.get(name)
+    if detail.back and before is not None and _without(before, detail) == _without(now, detail):
+        return before
+    return cmdline.bls_edited(now, detail.keys, wanted)
+
+
+def _without(options: str, detail: _Detail) -> str:
+    return cmdline.bls_edited(options, detail.keys, ())
+
+
+def _told(node: Node, keys: Collection[str], after: Sequence[str]) -> list[str]:
+    """What grubby is told: which words go, and which come."""
     lines = cmdline.bls_written(_bls_names(node), lambda path: _text(node, path))
-    return list(dict.fromkeys(each for line in lines for each in cmdline.spellings(line, words)))
+    kept = [
+        cmdline.grub_default(_text(node, cmdline.GRUB_DEFAULT) or ""),
+        _text(node, cmdline.KERNEL_CMDLINE) or "",
+    ]
+    gone = [word for line in (*lines, *kept) for word in cmdline.spellings(line, keys, after)]
+    names = {
+        cmdline.name_of(word)
+        for word in after
+        if any(cmdline.quoted(word) not in line.split() for line in lines)
+    }
+    others = [word for line in (*kept, *lines) for word in cmdline.others_of_names(line, names, keys)]
+    # For kernels that come later: what they would have got, and what every entry has.
+    stays = [
+        word
+        for word in others
+        if any(word in line.split() for line in kept) or all(word in line.split() for line in lines)
+    ]
+    come = [*stays, *(cmdline.quoted(word) for word in after if cmdline.name_of(word) in names)]
+    return [
+        f"--{option}={' '.join(dict.fromkeys(words))}"
+        for option, words in (("remove-args", gone), ("args", come))
+        if words
+    ]
+
+
+def _set_options(node: Node, entries: Mapping[str, str]) -> None:
+    """Gives entries these options, as far as they have others; what stands in grubenv is grubby's alone."""
+    for name, options in entries.items():
+        path = f"{cmdline.BLS_FOLDER}/{name}"
+        found = files.read(node.root, path)
+        if found is None or "$" in options:
+            continue
+        text = cmdline.bls_replaced(found.data.decode("utf-8", "surrogateescape"), options)
+        data = text.encode("utf-8", "surrogateescape")
+        if data != found.data:
+            files.replace(node.root, path, files.Content(data, found.mode, found.uid, found.gid), found)
+
+
+def _bls_options(node: Node) -> dict[str, str]:
+    """The options of every entry as they are written, by the name of its file."""
+    texts = {name: _text(node, f"{cmdline.BLS_FOLDER}/{name}") for name in _bls_names(node)}
+    return {name: cmdline.options_of(text) for name, text in texts.items() if text and name.endswith(".conf")}
 
 
 def _bls_lines(node: Node) -> list[str]:

@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError
+from ..model.values import PACKAGE, VERSION
 from ..packages import locks
 from ..packages.change import Change
+from ..words import some_of
 from . import apt, dnf
 from .fields import Fields, expected, mapping, sequence
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
@@ -25,10 +27,8 @@ from .outcome import Refused
 
 SYSTEMS = ("dpkg", "rpm")
 _VERSION, _HOLD = "version:", "hold:"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
-_ONE_VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
 # A version that stands on the node: its text, then how far it came; rpm may have several of one name.
-_STANDING = re.compile(rf"{_ONE_VERSION.pattern}(?: [0-9A-Za-z:.+~^_-]+)*", re.ASCII)
+_STANDING = re.compile(rf"{VERSION.pattern}(?: [0-9A-Za-z:.+~^_-]+)*", re.ASCII)
 _HALF_WAY = frozenset(
     {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
 )
@@ -41,13 +41,15 @@ _TOLD = 6
 @dataclass
 class _Detail:
     """What the write needs again. left: what an earlier transaction left half-way. locked: who holds the lock and did
-    not let it go. stays: names that came with others, and stay as they are."""
+    not let it go. stays: names that came with others, and stay as they are. holds: on the way back, those that the
+    record knows."""
 
     node: Node
     cells: dict[str, Value]
     left: tuple[str, ...] = ()
     locked: str = ""
     stays: tuple[str, ...] = ()
+    holds: Mapping[str, bool] = field(default_factory=dict)
 
 
 class PackagesItem(Item):
@@ -67,9 +69,7 @@ class PackagesItem(Item):
     def __init__(self, fields: Fields, entry: Mapping[str, Any], blobs: Mapping[str, bytes]) -> None:
         super().__init__(fields, entry, blobs)
         self.set = item_name(fields, "node")
-        system = fields.text("system")
-        if system not in SYSTEMS:
-            raise InputError(f"{fields.where}.system", f"found {system!r}", f"one of {', '.join(SYSTEMS)}")
+        system = fields.one_of("system", SYSTEMS)
         self.system = apt if system == "dpkg" else dnf
         self.several = system == "rpm"
         self.versions = _versions(fields)
@@ -100,7 +100,7 @@ class PackagesItem(Item):
         left = self.system.interrupted(node, found)
         named = {*self.versions, *kept.entry.get("versions", ())}
         stays = tuple(name for name in known if name not in named)
-        note = f"an earlier transaction was interrupted: {_few(left)}" if left else ""
+        note = f"an earlier transaction was interrupted: {some_of(left, _TOLD)}" if left else ""
         return Reading(cells, note, _Detail(node, cells, left, locked, stays))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
@@ -136,9 +136,13 @@ class PackagesItem(Item):
         running = _of_running(reading.detail.node, goal.cells)
         if running:
             raise Refused(
-                f"{_few(running)} would go, and the kernel that runs is of it",
+                f"{some_of(running, _TOLD)} would go, and the kernel that runs is of it",
                 "boot another kernel, then put back again",
             )
+        # What is not in the record was held, or not, as the entry says.
+        reading.detail.holds = {
+            cell[len(_HOLD) :]: known.prior for cell, known in kept.cells.items() if cell.startswith(_HOLD)
+        }
         return self._foreseen(reading, goal)
 
     def _foreseen(self, reading: Reading, goal: Goal) -> Goal:
@@ -157,7 +161,7 @@ class PackagesItem(Item):
         for change in new:
             detail.cells[_VERSION + change.name] = change.old
             more[_VERSION + change.name] = change.new
-        told = (f"with them: {_few([change.words for change in new])}",) if new else ()
+        told = (f"with them: {some_of((change.words for change in new), _TOLD)}",) if new else ()
         return Goal({**goal.cells, **more}, (*goal.notes, *told), goal.dropped)
 
     def _simulated(self, node: Node, target: Mapping[str, Optional[str]]) -> tuple[Change, ...]:
@@ -168,8 +172,9 @@ class PackagesItem(Item):
             if change.name not in (*target, *self.may_change) and change.old not in (None, change.new)
         ]
         if moved:
+            words = some_of((one.words for one in moved), _TOLD)
             raise Refused(
-                f"this would also move or remove packages that nobody named: {_few([one.words for one in moved])}",
+                f"this would also move or remove packages that nobody named: {words}",
                 "name them with their versions, or in may_change; or choose versions that go with what is there",
             )
         return changes
@@ -187,7 +192,7 @@ class PackagesItem(Item):
             self.system.recover(node, reading.detail.left, target)
         if target:
             self._carry_out(node, target)
-        self._set_holds(node, goal)
+        self._set_holds(node, goal, reading.detail.holds)
         self._prove(node)
         return Done()
 
@@ -201,7 +206,7 @@ class PackagesItem(Item):
         more = [change for change in changes if change.name not in target]
         if more:
             raise Refused(
-                f"the archives have changed since this was looked at: {_few([one.words for one in more])}",
+                f"the archives have changed since this was looked at: {some_of((one.words for one in more), _TOLD)}",
                 "run it again",
             )
         self.system.carry_out(node, target, self.recommends)
@@ -216,10 +221,14 @@ class PackagesItem(Item):
                     changed=True,
                 )
 
-    def _set_holds(self, node: Node, goal: Mapping[str, Value]) -> None:
-        """Holds as they should be: those of the goal, and those that a transaction may have taken off."""
+    def _set_holds(self, node: Node, goal: Mapping[str, Value], before: Mapping[str, bool]) -> None:
+        """Holds as they should be: those of the goal, and those that a transaction may have taken off.
+
+        before: those of the way back; a run that was killed may have left them as they were.
+        """
         found = self.system.installed(node)
         wanted = {name: self.hold for name, version in self.versions.items() if version is not None}
+        wanted.update(before)
         wanted.update({cell[len(_HOLD) :]: value for cell, value in goal.items() if cell.startswith(_HOLD)})
         here = {name: found[name] for name in wanted if name in found}
         free = [name for name, one in here.items() if wanted[name] and not one.held and one.cell is not None]
@@ -237,14 +246,14 @@ class PackagesItem(Item):
         moving = [change.words for change in self.system.upgrade(node) if change.name in held]
         if moving:
             raise Refused(
-                f"these are held, and a simulated upgrade would move them all the same: {_few(moving)}",
+                f"these are held, and a simulated upgrade would move them all the same: {some_of(moving, _TOLD)}",
                 "see what overrides the hold (a preference above 1000, another front end)",
                 changed=True,
             )
 
     def check_cell(self, cell: str, value: Value, where: str) -> None:
         kind, _, name = cell.partition(":")
-        if kind not in ("version", "hold") or _NAME.fullmatch(name) is None:
+        if kind not in ("version", "hold") or PACKAGE.fullmatch(name) is None:
             raise InputError(where, f"unknown cell {cell!r}", "expected version:NAME or hold:NAME")
         if kind == "hold":
             if not isinstance(value, bool):
@@ -292,7 +301,9 @@ def _without_running(node: Node, goal: Goal) -> Goal:
     if not running:
         return goal
     cells = {cell: value for cell, value in goal.cells.items() if cell[len(_VERSION) :] not in running}
-    return Goal(cells, (*goal.notes, f"{_few(running)} stays: the kernel that runs is of it"), goal.dropped)
+    return Goal(
+        cells, (*goal.notes, f"{some_of(running, _TOLD)} stays: the kernel that runs is of it"), goal.dropped
+    )
 
 
 def _target(cells: Mapping[str, Value]) -> dict[str, Optional[str]]:
@@ -310,11 +321,11 @@ def _versions(fields: Fields) -> dict[str, Optional[str]]:
     if not given:
         raise InputError(where, "names nothing", "name the packages")
     for name, version in given.items():
-        if _NAME.fullmatch(name) is None:
+        if PACKAGE.fullmatch(name) is None:
             raise InputError(where, f"{name!r} is no name of a package")
         if version is not None and not isinstance(version, str):
             raise expected(f"{where}.{name}", "text", version)
-        if version is not None and _ONE_VERSION.fullmatch(version) is None:
+        if version is not None and VERSION.fullmatch(version) is None:
             raise InputError(
                 f"{where}.{name}",
                 f"{version!r} is no version",
@@ -330,7 +341,7 @@ def _names(fields: Fields, key: str) -> tuple[str, ...]:
     for n, name in enumerate(names):
         if not isinstance(name, str):
             raise expected(f"{where}[{n}]", "text", name)
-        if _NAME.fullmatch(name) is None:
+        if PACKAGE.fullmatch(name) is None:
             raise InputError(f"{where}[{n}]", f"{name!r} is no name of a package", "name it exactly: no *")
     return tuple(names)
 
@@ -363,8 +374,3 @@ def _is_file(node: Node, path: str) -> bool:
             return True
     except OSError:
         return False
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _TOLD} more" if len(words) > _TOLD else ""
-    return ", ".join(words[:_TOLD]) + more
