@@ -1,6 +1,7 @@
 #!/bin/sh
-# Write constraints.txt (everything) and constraints-runtime.txt (what running the playbooks needs): one version of each
-# package for each row, with the hash of every file that its index offers, so that Linux and macOS install the same.
+# Write constraints.txt (everything), constraints-runtime.txt (what running the playbooks needs) and constraints-image.txt
+# (the tool for an image's bills of materials, for an environment of its own): one version of each package for each row,
+# with the hash of every file that its index offers, so that Linux and macOS install the same.
 #
 # Versions that are locked stay, unless UPGRADE is set. No index is named in the files: pip asks the one it knows.
 set -eu
@@ -16,14 +17,19 @@ else
 fi
 
 lock() {
-    "$uv" pip compile pyproject.toml --quiet --universal --python-version 3.11 --no-build --generate-hashes \
-        --no-emit-index-url --custom-compile-command "make constraints" --extra ansible "$@"
+    "$uv" pip compile --quiet --universal --python-version 3.11 --no-build --generate-hashes \
+        --no-emit-index-url --custom-compile-command "make constraints" "$@"
 }
 
-lock --group dev ${UPGRADE:+--upgrade} --output-file constraints.txt
-lock --group build --constraint constraints.txt --upgrade --output-file constraints-runtime.txt
+of_project() {
+    lock pyproject.toml --extra ansible "$@"
+}
 
-if grep -n '://' constraints.txt constraints-runtime.txt >&2; then
+of_project --group dev ${UPGRADE:+--upgrade} --output-file constraints.txt
+of_project --group build --constraint constraints.txt --upgrade --output-file constraints-runtime.txt
+lock --group pyproject.toml:image ${UPGRADE:+--upgrade} --output-file constraints-image.txt
+
+if grep -n '://' constraints.txt constraints-runtime.txt constraints-image.txt >&2; then
     echo "A lock file names a host (above): find out which setting of uv put it there." >&2
     exit 1
 fi

@@ -156,12 +156,6 @@ def digests(vm: ImageVm, paths: list[str]) -> dict[str, str]:
     return {line.split("  ")[1]: line.split("  ")[0] for line in out.splitlines()}
 
 
-def seconds_of_tuning(vm: ImageVm) -> str:
-    """What systemd counted for the boot unit, in this boot."""
-    said = vm.must("journalctl -b -u railwright -o cat --no-pager")
-    return "; ".join(line for line in said.splitlines() if "Consumed" in line)
-
-
 def login(vm: ImageVm) -> str:
     """What a terminal shows to whoever logs in."""
     return ask(vm.entry("RequestTTY=force"), stdin="exit\n", timeout=vm.patience).stdout
@@ -241,7 +235,7 @@ def tunes_itself(vm: ImageVm, shape: str) -> None:
     """A first boot and a second one, with all that is asked of them."""
     first = boot(vm)
     said = must_be_tuned(vm, shape)
-    print(f"\n{shape}: {seconds_of_tuning(vm)}; the last run by itself {said['cpu_seconds']} s, in emulation")
+    print(f"\n{shape}: tuned with {said['cpu_seconds']} s of CPU, in emulation")
     before = vm.must(_LOOK).splitlines()
     words = login(vm)
     print(words)
@@ -352,11 +346,14 @@ def until(vm: ImageVm, words: str, seconds: float = 900.0) -> None:
 def test_a_first_boot_without_power_is_taken_up_by_the_next(cut: list[Path], moment: int) -> None:
     told = kept_page(cut[moment])
     print(f"\npower off at moment {moment + 1} of {MOMENTS}: the disk says {told}")
-    # Half done is never called done.
-    assert told in ("nothing", "begun")
+    assert told in ("nothing", "begun", "ended")
     with chassis(f"ip{moment}x", "two-nodes", cut[moment], form="qcow2") as vm:
         boot(vm)
-        must_be_tuned(vm, "two-nodes")
+        said = must_be_tuned(vm, "two-nodes")
+    if told == "ended":
+        # The last copy may lie between the page's end and the console's word of it. Half done is never called done:
+        # then nothing was left to be written.
+        assert [said["slices"][name]["changed"] for name in ("nccl_conf", "gpu_order")] == [0, 0]
 
 
 def kept_page(disk: Path) -> str:

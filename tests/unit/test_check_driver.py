@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -326,6 +328,55 @@ def test_a_node_without_switches_has_no_fabric_manager() -> None:
     versions = nvidia_driver.choose(facts, policy())[0]
     assert versions is not None
     assert versions.versions["nvidia-fabricmanager"] is None
+
+
+def test_an_image_for_nvswitches_has_a_fabric_manager_wherever_it_is_baked_and_boots() -> None:
+    asked = policy(image={"may_have": ["nvswitch"]})
+    paths = [fabric_manager.CONDITION, fabric_manager.WANTED]
+    for facts in (machine(), machine("0x2235", "0x2235"), machine(*[H100] * 8, switches=4)):
+        made, findings = fabric_manager.slice_of(facts, asked)
+        assert made is not None
+        assert [row["path"] for row in made.entries] == paths
+        assert findings == []
+        chosen, _ = nvidia_driver.choose(facts, asked)
+        assert chosen is not None
+        assert chosen.versions["nvidia-fabricmanager"] == chosen.versions["nvidia-open"] == "580.173.02-1"
+
+
+def test_an_image_that_says_nothing_of_nvswitches_is_told_how_to_ask_for_them() -> None:
+    (told,) = fabric_manager.slice_of(machine(), policy())[1]
+    assert (told.code, told.severity) == ("fabric_manager.no_gpu", "info")
+    assert "policy.image.may_have: [nvswitch]" in told.remedy
+
+
+@pytest.mark.parametrize(
+    ("functions", "starts"),
+    [
+        # An HGX H100: four NVSwitches, PCI class "bridge, other".
+        ([("0x10de", "0x068000", "0x22a3"), ("0x10de", "0x030200", "0x2330")], True),
+        # An H100 PCIe, its bridge, and a bridge of somebody else's.
+        ([("0x10de", "0x030200", "0x2331"), ("0x8086", "0x068000", "0x2901"), ("0x10de", "0x060400", "0x1a")], False),
+        # B200: its switches show no PCI function of NVIDIA's.
+        ([("0x10de", "0x030200", "0x2901")], True),
+        ([], False),
+    ],
+)  # fmt: skip
+def test_the_fabric_manager_of_an_image_starts_where_switches_are(
+    functions: list[tuple[str, str, str]], starts: bool, tmp_path: Path
+) -> None:
+    made, _ = fabric_manager.slice_of(machine(), policy(image={"may_have": ["nvswitch"]}))
+    assert made is not None
+    (line,) = (
+        row for row in made.entries[0]["content"].splitlines() if row.startswith("ExecCondition=/bin/sh -c '")
+    )
+    for number, (vendor, kind, device) in enumerate(functions):
+        place = tmp_path / f"0000:0{number}:00.0"
+        place.mkdir()
+        for name, text in (("vendor", vendor), ("class", kind), ("device", device)):
+            (place / name).write_text(f"{text}\n", "ascii")
+    # As systemd hands it to the shell: two dollars are one (systemd.service(5), COMMAND LINES).
+    script = line.split("'")[1].replace("$$", "$").replace("/sys/bus/pci/devices", str(tmp_path))
+    assert subprocess.run(["sh", "-c", script], check=False).returncode == (0 if starts else 1)
 
 
 def test_switches_get_one_of_the_drivers_version_that_nobody_starts() -> None:

@@ -11,6 +11,7 @@ import pytest
 from railwright.cli import main
 from railwright.cli.image import read_recipe
 from railwright.image.bake import shape_unsaid
+from railwright.image.install import warned
 from railwright.node.model import InputError, Policy
 from tests.unit.test_image_seal import USED, tree
 
@@ -37,7 +38,9 @@ def test_the_recipe_of_the_documentation_can_be_read(tmp_path: Path) -> None:
         ("name: [", "is not YAML"),
         ("- name\n", "is no recipe"),
         (RECIPE, "policy: missing"),
-        (RECIPE + "policy: {workload: golf}\n", "unknown workload 'golf'"),
+        (RECIPE + "policy: {workload: golf}\n", "found 'golf'"),
+        (RECIPE + "policy: {image: {may_have: [nvlink5]}}\n", "image.may_have[0]: found 'nvlink5'"),
+        (RECIPE + "policy: {image: {}}\n", "image.may_have: names nothing"),
         (RECIPE + "policy: {}\nfiles: nowhere\n", "is no folder"),
         (RECIPE + "policy: [1]\n", "policy: found a list"),
         (RECIPE + "name: other\npolicy: {}\n", "the key 'name' stands twice"),
@@ -54,6 +57,27 @@ def test_a_recipe_that_cannot_be_read_says_where_it_is_wrong(tmp_path: Path, tex
     with pytest.raises(InputError, match=re.escape(why)) as caught:
         read_recipe(tmp_path / "recipe.yml", None)
     assert "recipe.yml" in str(caught.value)
+
+
+def test_of_what_the_stack_says_a_person_is_told_warnings_and_what_was_not_seen_without_a_gpu() -> None:
+    rows = [
+        ("kernel.size", "info", None), ("nvidia_driver.no_gpu", "info", None), ("kernel.old", "warning", None),
+        ("kernel.older", "warning", "known"), ("limits.none", "error", None),
+    ]  # fmt: skip
+    said = {
+        "findings": [
+            {
+                "code": code,
+                "severity": severity,
+                "accepted": reason,
+                "where": "here",
+                "why": "so",
+                "remedy": "do",
+            }
+            for code, severity, reason in rows
+        ]
+    }
+    assert warned(said) == ["kernel.old: here: so. do", "nvidia_driver.no_gpu: here: so. do"]
 
 
 def test_files_of_a_new_debian_lie_at_a_path_that_no_shell_takes_apart(tmp_path: Path) -> None:

@@ -23,12 +23,12 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not sys.platform.startswith("linux"),
     reason="files on a node belong to root, so writing them needs root",
 )
-PROGRAMS = ("sh", "cat", "ls", "sleep")
+PROGRAMS = ("sh", "cat", "ls", "readlink", "sleep")
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> Room:
-    """A tree of four programs and their libraries, with a kernel's folder."""
+    """A tree of a few programs and their libraries, with a kernel's folder."""
     tree = tmp_path / "tree"
     for name in PROGRAMS:
         program = shutil.which(name)
@@ -49,15 +49,51 @@ def mounted(tree: Path) -> list[str]:
 
 def test_a_program_of_the_tree_sees_one_cpu_its_own_kernel_and_nothing_of_this_machine(room: Room) -> None:
     asked = (
-        "cat /proc/cmdline /proc/modules /proc/swaps /proc/sys/kernel/osrelease; ls /sys/bus/pci/devices;"
+        "cat /proc/cmdline /proc/modules /proc/swaps /proc/sys/kernel/osrelease /proc/sys/kernel/hostname;"
+        "ls /sys/bus/pci/devices;"
         "ls /sys/devices/system/cpu; echo $SOURCE_DATE_EPOCH; ls /dev"
     )
     out = room.run("sh", "-c", asked).decode().split()
-    assert out[:4] == ["6.12.1-image", "cpu0", "online", "1790000000"]
-    assert set(out[4:]) == {
+    assert out[:5] == ["6.12.1-image", "localhost", "cpu0", "online", "1790000000"]
+    assert set(out[5:]) == {
         "disk", "fd", "full", "null", "pts", "random", "shm", "stderr", "stdin", "stdout", "urandom", "zero",
     }  # fmt: skip
     assert mounted(room.tree) == []
+
+
+def test_a_program_of_the_tree_has_few_rights_no_network_and_no_way_to_this_machines_kernel(
+    room: Room,
+) -> None:
+    setting = Path("/proc/sys/kernel/core_pattern")
+    before = setting.read_text("ascii")
+    asked = (
+        "cat /proc/self/status; echo; cat /proc/net/dev; cat /proc/self/cgroup;"
+        "(echo railwright > /proc/sys/kernel/core_pattern) 2>&1; (echo 3 > /proc/sys/vm/drop_caches) 2>&1;"
+        "ls /proc/1/root/; cat /proc/self/mountinfo; exit 0"
+    )
+    status, _, rest = room.run("sh", "-c", asked).decode().partition("\n\n")
+    sets = dict(re.findall(r"(Cap\w+):\t(\w+)", status))
+    # What Docker gives a container, 00000000a80425fb, without MKNOD (bit 27) and NET_RAW (bit 13).
+    assert {int(sets[name], 16) for name in ("CapBnd", "CapEff", "CapPrm")} == {
+        0xA80425FB - (1 << 27) - (1 << 13)
+    }
+    assert re.findall(r"^ *(\w+): +\d+ +\d+ ", rest, re.M) == ["lo"]
+    assert rest.count("Read-only file system") == 2
+    assert setting.read_text("ascii") == before
+    # Of this machine's root and of what is mounted on it nothing is in sight: the first mount is the tree.
+    mounts = [line.split() for line in rest.splitlines() if re.match(r"\d+ \d+ \d+:\d+ ", line)]
+    assert [row[4] for row in mounts].count("/") == 1
+    assert {row[4].split("/")[1] for row in mounts} == {"", "dev", "proc", "sys", "run", "tmp"}
+
+
+def test_grub_is_told_of_paths_as_on_a_disk_of_its_own_and_of_no_folder_of_this_machine(room: Room) -> None:
+    real = room.tree / "usr/bin/grub-mkrelpath"
+    real.parent.mkdir(parents=True)
+    real.write_text("#!/bin/sh\nexit 9\n", "ascii")
+    (room.tree / "boot").mkdir()
+    (room.tree / "kernels").symlink_to("boot")
+    assert room.run("sh", "/usr/bin/grub-mkrelpath", "--relative", "/kernels").decode() == "/boot\n"
+    assert real.read_text("ascii").endswith("exit 9\n")
 
 
 def test_what_a_program_leaves_in_run_tmp_and_dev_is_gone_with_it(room: Room) -> None:

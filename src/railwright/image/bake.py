@@ -101,8 +101,12 @@ class _Bake:
                     lambda place: disk.make(recipe, self.ids, sealed.place / SEALED, place, lock),
                 )
             )  # fmt: skip
-        image = self._stage("image", [part.key for part in parts], lambda place: self._collect(parts, place))
-        return Baked(image.place, self.key, tuple(self.made), tuple(shape_unsaid(self.policy)))
+        said = json.loads((installed.place / install.SAID).read_text("utf-8"))
+        warnings = [*shape_unsaid(self.policy), *install.warned(said)]
+        image = self._stage(
+            "image", [part.key for part in parts], lambda place: self._collect(parts, warnings, place)
+        )
+        return Baked(image.place, self.key, tuple(self.made), tuple(warnings))
 
     def _stage(self, name: str, inputs: object, make: Any) -> Stage:
         stage = self.here.stage(name, inputs, make)
@@ -166,7 +170,7 @@ class _Bake:
         for name in ("tree", "work"):
             shutil.rmtree(place / name)
 
-    def _collect(self, parts: list[Stage], place: Path) -> None:
+    def _collect(self, parts: list[Stage], warnings: list[str], place: Path) -> None:
         """The files of the image, and what is said of them. They share their blocks with the stages that made them."""
         sealed, bill, *disks = parts
         _compress(sealed.place / SEALED, place / ROOT)
@@ -183,7 +187,7 @@ class _Bake:
             "recipe": self.recipe.told(),
             "program": zipapp.digest(),
             "policy": of_policy(self.policy),
-            "warnings": shape_unsaid(self.policy),
+            "warnings": warnings,
             "may_differ": list(manifest.DIFFERS),
             "kernels": said["kernels"],
             "artefacts": {path.name: manifest.checksum(path) for path in sorted(place.iterdir())},

@@ -3,12 +3,16 @@
 The namespaces begin and end with the program: its mounts are seen nowhere else and are gone when it, or the bake that
 started it, is. /dev holds the few devices that every program wants and no disk, /sys and what /proc tells of hardware
 are those of a machine with one CPU and nothing else, so that no fact of this controller gets into an image.
+
+What runs there is root's by its number and by few of its rights: the root file system is all that it can reach, this
+kernel's settings are read only, and the rights that speak to a kernel, to devices or to other roots are gone for good.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +23,14 @@ from .landing import landing
 
 _APART = (
     "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--pid", "--ipc", "--uts",
-    "--fork", "--kill-child", "--",
+    "--fork", "--kill-child",
 )  # fmt: skip
+# What installing packages takes, as linux/capability.h numbers it: CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID,
+# SETUID, SETPCAP, NET_BIND_SERVICE, SYS_CHROOT (ldconfig -r), AUDIT_WRITE, SETFCAP. Without DAC_READ_SEARCH, which
+# opens any file of the disk below by its handle, and without MKNOD, which makes that disk.
+_RIGHTS = (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31)
+# Of linux/prctl.h and linux/mount.h.
+_CAPBSET_DROP, _DETACH = 24, 2
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROBE = """\
 #!/bin/sh
@@ -42,11 +52,48 @@ abstraction|hints_string|compatibility_hint|cryptodisk_uuid|partuuid|fs_label) ;
 *) exit 1 ;;
 esac
 """
-# $1: the root; $2: what is laid over it; then the program. Every mount is in this shell's own namespace.
+# The last step of the way in: nothing but the root is left to be reached, and no right that nobody needs there. Dropped
+# from the bounding set, a right is lost at the next program and comes back by none (capabilities(7)).
+_CLOSE = f"""
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def must(what, done):
+    if done != 0:
+        sys.exit(what + ": " + os.strerror(ctypes.get_errno()))
+last = int(open("/proc/sys/kernel/cap_last_cap").read())
+os.chdir(sys.argv[1])
+must("pivot_root, which a bake inside a chroot cannot do", libc.pivot_root(b".", b"."))
+must("umount of this machine's root", libc.umount2(b".", {_DETACH}))
+os.chdir("/")
+name = b"localhost"
+must("sethostname", libc.sethostname(name, len(name)))
+for right in set(range(last + 1)) - {{*{_RIGHTS}}}:
+    must("prctl", libc.prctl({_CAPBSET_DROP}, right, 0, 0, 0))
+name, fault = sys.argv[2], "not found"
+# No os.execvp: it imports, and this machine's files are gone.
+for folder in [""] if "/" in name else os.environ["PATH"].split(":"):
+    try:
+        os.execv(folder and folder + "/" + name or name, sys.argv[2:])
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        fault = error.strerror
+sys.exit(name + ": " + fault)
+"""
+# What grub-mkrelpath would say there. The real one tells of this machine's folders, as the kernel does of every mount.
+_RELATIVE = """\
+#!/bin/sh
+for last; do :; done
+readlink -f -- "$last"
+"""
+# $1: the root; $2: what is laid over it; then the last step and the program. Every mount is in this shell's own
+# namespace.
 _ENTER = r"""
 set -eu
 root=$1 over=$2
 shift 2
+mount --bind "$root" "$root"
+mount -o remount,bind,nodev "$root"
 mkdir -p "$root/dev" "$root/proc" "$root/sys" "$root/run" "$root/tmp"
 mount -t tmpfs -o mode=755,size=16m tmpfs "$root/dev"
 for name in null zero full random urandom; do
@@ -59,7 +106,13 @@ ln -s /proc/self/fd "$root/dev/fd"
 ln -s /proc/self/fd/0 "$root/dev/stdin"
 ln -s /proc/self/fd/1 "$root/dev/stdout"
 ln -s /proc/self/fd/2 "$root/dev/stderr"
-mount -t proc proc "$root/proc"
+mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
+# A number of root's may write this kernel's settings, without any right.
+for name in sys sysrq-trigger irq bus fs acpi scsi; do
+    test -e "$root/proc/$name" || continue
+    mount --bind "$root/proc/$name" "$root/proc/$name"
+    mount -o remount,bind,ro,nosuid,nodev,noexec "$root/proc/$name"
+done
 mount -t tmpfs -o mode=755 tmpfs "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
@@ -75,7 +128,7 @@ while read -r source target mode; do
     mount --bind "$source" "$root$target"
     test "$mode" != ro || mount -o remount,bind,ro "$root$target"
 done < "$over/folders"
-exec chroot "$root" "$@"
+exec "$@"
 """
 
 
@@ -104,13 +157,17 @@ class Room:
         stdin: bytes | None = None,
         folders: Sequence[tuple[Path, str, str]] = (),
         binds: Mapping[str, Path] | None = None,
+        network: bool = False,
     ) -> bytes:
         """What the program printed. folders: (of this machine, in the root below /run, "ro" or "rw"). binds: files of
-        this machine over files of the root. Raises InputError where it fails."""
+        this machine over files of the root. network: this machine's; else it has none. Raises InputError where it
+        fails."""
         over = self.scratch / "over"
         self._lay(over, folders, binds or {})
+        more = ("--cgroup",) if network else ("--cgroup", "--net")
+        last = (sys.executable, "-I", "-S", "-c", _CLOSE, str(self.tree))
         return run(
-            [*_APART, "sh", "-c", _ENTER, "sh", str(self.tree), str(over), *argv],
+            [*_APART, *more, "--", "sh", "-c", _ENTER, "sh", str(self.tree), str(over), *last, *argv],
             stdin=stdin,
             lock=self.lock,
             env={**_environment(self.epoch), **self.env},
@@ -146,10 +203,12 @@ class Room:
             "release": f"{release}\n",
             "version": f"Linux version {release}\n",
             "grub-probe": _PROBE.format(root=self.root_uuid),
+            "grub-mkrelpath": _RELATIVE,
         }
         for name, text in texts.items():
             (over / name).write_text(text, "utf-8")
-        (over / "grub-probe").chmod(0o755)
+        for name in ("grub-probe", "grub-mkrelpath"):
+            (over / name).chmod(0o755)
         if self.root_uuid:
             (over / "dev/disk/by-uuid" / self.root_uuid).touch()
         files = {
@@ -161,6 +220,8 @@ class Room:
             "/proc/sys/kernel/osrelease": over / "release",
             "/proc/version": over / "version",
             **({"/usr/sbin/grub-probe": over / "grub-probe"} if self.root_uuid else {}),
+            "/usr/bin/grub-mkrelpath": over / "grub-mkrelpath",
+            "/usr/bin/grub2-mkrelpath": over / "grub-mkrelpath",
             **binds,
         }
         _lay_names(self.tree, over, files)
@@ -201,7 +262,7 @@ def run(
 
 def apart(argv: Sequence[str]) -> list[str]:
     """The command line of a program in namespaces of its own, which ends with this process."""
-    return [*_APART, *argv]
+    return [*_APART, "--", *argv]
 
 
 def _environment(epoch: int) -> dict[str, str]:

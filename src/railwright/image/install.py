@@ -72,6 +72,13 @@ def make(recipe: Recipe, policy: Policy, root_uuid: str, root: Path, place: Path
     if menu:
         # Once more: the driver and the policy may have said something of the command line.
         room.run(menu, "-o", "/boot/grub/grub.cfg")
+    told = seal.holders(tree, (str(tree),))
+    if told:
+        raise InputError(
+            "the root file system",
+            f"tells of the folder that it was baked in: {', '.join(told[:6])}",
+            "find out which program writes it; this is a fault of the bake: report it",
+        )
     known = seal.holders(tree, (identity,)) if identity is not None else []
     if known:
         raise InputError(
@@ -114,7 +121,7 @@ def _install(policy: Policy, room: Room) -> Any:
     try:
         out = room.run(
             "env", f"PYTHONPATH={_PROGRAM}", "python3", "-m", install_in_root.__module__,
-            stdin=json.dumps(asked).encode(),
+            stdin=json.dumps(asked).encode(), network=True,
         )  # fmt: skip
     finally:
         landing(room.tree, _POLICY_RC).unlink(missing_ok=True)
@@ -146,5 +153,19 @@ def refused(said: Any) -> list[str]:
     rows = [
         f"{row['where']}: {row['why']}. {row['remedy']}" for row in (*said["refusals"], *said["failures"])
     ]
-    errors = [row for row in said["findings"] if row["severity"] == "error" and row["accepted"] is None]
-    return [*rows, *(f"{row['code']}: {row['where']}: {row['why']}. {row['remedy']}" for row in errors)]
+    errors = _open(said, "error")
+    return [*rows, *map(_sentence, errors)]
+
+
+def warned(said: Any) -> list[str]:
+    """What a person has to know of the stack: warnings, and what was not seen for want of a GPU."""
+    blind = [row for row in _open(said, "info") if row["code"].endswith(".no_gpu")]
+    return [_sentence(row) for row in (*_open(said, "warning"), *blind)]
+
+
+def _open(said: Any, severity: str) -> list[Any]:
+    return [row for row in said["findings"] if row["severity"] == severity and row["accepted"] is None]
+
+
+def _sentence(row: Any) -> str:
+    return f"{row['code']}: {row['where']}: {row['why']}. {row['remedy']}"

@@ -106,7 +106,8 @@ def sbom(recipe: Recipe, tree: Path, place: Path, key: str, program: str | None)
         raise InputError(
             "debsbom",
             "is not installed here, and the recipe asks for a bill of materials",
-            "pip install 'debsbom[cdx,spdx]==0.10.2', name it by --debsbom, or set `sbom: []` in the recipe",
+            "install it by constraints-image.txt into an environment of its own (docs/image.md) and name it by "
+            "--debsbom, or set `sbom: []` in the recipe",
         )
     moment = datetime.fromtimestamp(recipe.epoch, UTC).isoformat()
     identity = uuid.uuid5(uuid.NAMESPACE_OID, key)

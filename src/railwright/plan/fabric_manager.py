@@ -9,10 +9,12 @@ from ..node.model import Facts, Finding, Policy, Slice
 from . import nvswitch
 from .entries import HEADER, Entry, file
 from .nvidia_driver import wants
+from .stack import generations
 
 SERVICE = "nvidia-fabricmanager.service"
 IMEX_SERVICE = "nvidia-imex.service"
 CONFIG = "/usr/share/nvidia/nvswitch/fabricmanager.cfg"
+CONDITION = f"/etc/systemd/system/{SERVICE}.d/60-railwright-nvswitch.conf"
 WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-fabricmanager.conf"
 IB_UMAD = "/etc/modules-load.d/60-railwright-nvlink.conf"
 # FABRIC_MODE (Fabric Manager User Guide 2.3, 2025-05): bare metal or full passthrough, shared NVSwitch, vGPU.
@@ -24,7 +26,7 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
     """The slice, and what there is to know. None where no driver is managed, or there is no NVSwitch."""
     if policy.driver.version is None:
         return None, []
-    if not nvswitch.has_switches(facts):
+    if not nvswitch.has_switches(facts) and not nvswitch.may_be_here(policy):
         return None, list(_unseen(facts))
     five = nvswitch.is_nvlink5(facts)
     if five and policy.fabric_manager.nvlsm is None:
@@ -52,6 +54,13 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
             "fabric is seen: no fabric manager is installed",
             "see that the switches' ConnectX functions are on the bus (`lspci -d 15b3:`), and their VPD",
         )  # fmt: skip
+    if not facts.gpus:
+        yield Finding(
+            "fabric_manager.no_gpu", "info", "gpus",
+            "no GPU is here, as where an image is made, so nobody sees whether it will have NVSwitches beside it: no "
+            "fabric manager is installed, and a node with NVSwitches that is made from this finds its set incomplete",
+            "for an image whose chassis may have NVSwitches state policy.image.may_have: [nvswitch], and bake again",
+        )  # fmt: skip
 
 
 def _entries(facts: Facts, policy: Policy, five: bool) -> Iterator[Entry]:
@@ -61,9 +70,24 @@ def _entries(facts: Facts, policy: Policy, five: bool) -> Iterator[Entry]:
     if five:
         text = f"{HEADER}# nvlsm speaks to the switches' management functions through it.\nib_umad\n"
         yield file(IB_UMAD, text, reboot=True)
+    if nvswitch.may_be_here(policy):
+        yield file(CONDITION, _condition())
     # It starts with the boot that brings the driver, and never beside clients.
     units = f"{SERVICE} {IMEX_SERVICE}" if nvswitch.over_nodes(facts) else SERVICE
     yield file(WANTED, wants(units))
+
+
+def _condition() -> str:
+    """Starts the service where switches are, and elsewhere leaves it out, which is no failure (ExecCondition=,
+    systemd.service(5)): by the switches' PCI functions, or by GPUs that are sold on boards with switches only."""
+    boards = " || ".join(f"test $$i -ge {first} -a $$i -le {last}" for first, last in generations.ON_BOARDS)
+    return (
+        f"{HEADER}# An image for chassis with NVSwitches and without.\n[Service]\n"
+        "ExecCondition=/bin/sh -c 'cd /sys/bus/pci/devices || exit 1; for d in *; do "
+        'read -r v < "$$d/vendor"; read -r c < "$$d/class"; read -r i < "$$d/device"; '
+        'test "$$v" = 0x10de || continue; case "$$c" in 0x0680*) exit 0 ;; 0x03*) ;; *) continue ;; esac; '
+        f"i=$$((i)); if {boards}; then exit 0; fi; done; exit 1'\n"
+    )
 
 
 def config(mode: str) -> str:

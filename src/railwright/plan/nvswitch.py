@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..node.model import Facts, Policy
+from ..node.model.image_policy import NVSWITCH
 from .stack import archives, generations
 from .stack.archives import Names
 
@@ -37,6 +38,11 @@ def is_nvlink5(facts: Facts) -> bool:
     return bool(management_ports(facts)) or (has_switches(facts) and not pci_switches(facts))
 
 
+def may_be_here(policy: Policy) -> bool:
+    """Whether the policy is that of an image, and of one whose chassis may have NVSwitches."""
+    return policy.image is not None and NVSWITCH in policy.image.may_have
+
+
 def board_gpus(facts: Facts) -> tuple[str, ...]:
     """GPUs of chips that are sold on boards with NVSwitches only (GB100, GB110; their blocks hold nothing else)."""
     ids = {device.address: device for device in facts.pci}
@@ -66,7 +72,7 @@ def packages(facts: Facts, policy: Policy, names: Names, branch: int, full: str)
         "imex": names.imex,
     }
     filled = {part: archives.filled(name, branch) for part, name in named.items() if name is not None}
-    switches = has_switches(facts)
+    switches = has_switches(facts) or may_be_here(policy)
     found: dict[str, Optional[str]] = {}
     for part, name in filled.items():
         wanted = over_nodes(facts) if part == "imex" else switches

@@ -81,6 +81,7 @@ class Decided:
 
     digest: the policy's. topology: the text of NCCL's topology file, where there is one. imex_nodes: what IMEX is told.
     firmware: settings that the rail NICs should have. names, rails: the rails' names and network. lossless: their QoS.
+    registers: of PCIe.
     """
 
     gpus: Sequence[PlannedGpu]
@@ -96,6 +97,7 @@ class Decided:
     rails: Network = field(default_factory=Network)
     lossless: Optional[Slice] = None
     domains: Sequence[NvlinkDomain] = ()
+    registers: pcie.Survey = field(default_factory=pcie.Survey)
 
 
 def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str, Slice], list[Finding]]:
@@ -104,7 +106,6 @@ def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str,
         policy, facts.host, decided.settings, decided.rails.sysctls, decided.rails.least
     )
     rails = [port.nic for port in decided.ports]
-    gpus = [gpu.pci for gpu in decided.gpus if gpu.pci is not None]
     sources, said_of_sources = packages.sources_slice(facts, policy)
     its_kernel, said_of_kernel = kernel_slice.slice_of(facts, policy, decided.settings)
     driver, said_of_driver = nvidia_driver.slice_of(facts, policy)
@@ -123,7 +124,7 @@ def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str,
     findings += [*said_of_stack, *said_of_runtime, *said_of_limits]
     made = {
         "package_sources": sources,
-        "kernel": pcie.with_boot_arguments(its_kernel, facts, policy, gpus, rails),
+        "kernel": pcie.with_boot_arguments(its_kernel, facts, decided.registers.acs_argument),
         "nvidia_driver": driver,
         "fabric_manager": fabric,
         "rdma_stack": stack,
@@ -139,7 +140,7 @@ def slices_of(facts: Facts, policy: Policy, decided: Decided) -> tuple[dict[str,
         "rail_network": decided.rails.slice,
         "queues": queues.slice_of(facts, policy, rails),
         "lossless": decided.lossless,
-        "pcie": pcie.slice_of(facts, policy, gpus, rails),
+        "pcie": decided.registers.slice,
         "irq_affinity": _irq_affinity(facts, policy, decided.ports, decided.cores),
         "sysctls": _sysctls(kernel, policy, decided.rails.later),
         "imex": _imex(decided.imex_nodes),

@@ -36,6 +36,7 @@ from .facts import (
     Witness,
 )
 from .finding import Finding
+from .image_policy import ImagePolicy
 from .limit_facts import Limits, ProcessLimits, SlurmPropagation
 from .limits_policy import LimitsPolicy
 from .lossless import LosslessPolicy, TrafficClass
@@ -117,6 +118,7 @@ __all__ = [
     "Gpu",
     "Host",
     "IdleState",
+    "ImagePolicy",
     "InfinibandPort",
     "InputError",
     "Irq",
