@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,12 +21,12 @@ from urllib.parse import unquote
 
 import pytest
 
-from railwright.node.discover.containers import read_containers
+from railwright.node.discover.containers import containerd_config, read_containers
 from railwright.node.discover.tree import Tree
-from railwright.node.model import Policy, to_json
+from railwright.node.model import Containers, Policy, to_json
 from railwright.node.model.container_facts import counted
 from railwright.node.state import apply, revert
-from railwright.plan import container_runtime, containers, limits
+from railwright.plan import container_runtime, containerd, containers, limits
 from railwright.plan import packages as package_plans
 from tests.lab import chroots
 from tests.lab.chroots import Chroot
@@ -282,14 +283,24 @@ def killed_after(chroot: Chroot, slices: dict[str, Any], seconds: float) -> int:
         return run.wait()
 
 
+@pytest.fixture(scope="module")
+def good_run(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> float:
+    """Seconds that a run takes here which nobody kills, with the start of its Python."""
+    with chroots.entered(Path(tmp_path_factory.mktemp("timed")) / "root", "trixie") as chroot:
+        shutil.copytree(folders["trixie"], chroot.root / FOLDER[1:])
+        begun = time.monotonic()
+        assert killed_after(chroot, slices_for(versions_in(folders["trixie"]), "docker", QUICK), 600) == 0
+        return time.monotonic() - begun
+
+
 @pytest.mark.parametrize("point", range(POINTS))
 def test_a_run_that_is_killed_anywhere_comes_to_the_same_end(
-    folders: dict[str, Path], root: Chroot, point: int
+    folders: dict[str, Path], root: Chroot, good_run: float, point: int
 ) -> None:
     slices = slices_for(versions_in(folders["trixie"]), "docker", QUICK)
     before = root.versions()
-    took = 7.0  # of a good run with the start of its Python, on a quiet machine
-    ended = killed_after(root, slices, 1.5 + took * point / POINTS)
+    moment = good_run * (0.15 + 0.65 * point / POINTS)
+    ended = killed_after(root, slices, moment)
     assert ended in (0, -signal.SIGKILL)
     assert write(root, slices) == ""
     assert root.versions("nvidia-container-toolkit")["nvidia-container-toolkit"] == f"{TOOLKIT} held"
@@ -300,7 +311,44 @@ def test_a_run_that_is_killed_anywhere_comes_to_the_same_end(
     assert revert(["limits", "container_runtime"], root=str(root.root), tools=root.tools).failures == ()
     assert root.versions() == before
     assert not (root.root / "etc/docker/daemon.json").exists()
-    print(f"point {point}: killed at {1.5 + took * point / POINTS:.1f} s ({ended})")
+    print(f"point {point}: killed at {moment:.1f} s of {good_run:.1f} ({ended})")
+
+
+def test_containerd_itself_reads_the_drop_in_and_shows_why_it_never_stands_beside_anothers_section(
+    folders: dict[str, Path], root: Chroot
+) -> None:
+    (package,) = folders["trixie"].glob("containerd_*.deb")
+    subprocess.run(["dpkg", "-x", package, root.root], check=True)
+    debians = root.read(containerd.CONFIG)
+    policy = Policy.read({"container_runtime": {"runtime": "containerd", "cgroup_driver": "systemd"}})
+    # As on a node without a configuration of its own.
+    facts = replace(machine(H100), containers=Containers())
+    made, _ = container_runtime.slice_of(facts, policy)
+    assert made is not None
+    for entry in made.entries:
+        root.write(entry["path"], entry["content"])
+
+    def dumped() -> dict[str, str]:
+        """What `containerd config dump` says of these keys."""
+        lines = (line.strip().partition(" = ") for line in root.must("containerd config dump").splitlines())
+        return {key: value for key, _, value in lines if key in ("enable_cdi", "SystemdCgroup", "bin_dir")}
+
+    said = root.must("containerd --version").strip()
+    alone = dumped()
+    assert (alone["enable_cdi"], alone["SystemdCgroup"]) == ("true", "true")
+    # Somebody's own section in config.toml is gone beside the drop-in, as the planner says where it refuses.
+    theirs = debians.replace("/usr/lib/cni", "/srv/cni").replace("\n", f"\n{containerd.IMPORT}\n", 1)
+    root.write(containerd.CONFIG, theirs)
+    beside = dumped()
+    (root.root / containerd.DROPIN[1:]).unlink()
+    assert (dumped()["bin_dir"], beside["bin_dir"] == '"/srv/cni"') == ('"/srv/cni"', False)
+    config = containerd_config(theirs, "config.toml")
+    refused, findings = container_runtime.slice_of(
+        replace(facts, containers=Containers(containerd=config)), policy
+    )
+    assert refused is None
+    assert "container_runtime.containerd_section" in {one.code for one in findings}
+    print(f"{said}: alone {alone}, beside a section of somebody's {beside}")
 
 
 def test_a_package_file_that_is_missing_is_named_and_nothing_is_half_done(

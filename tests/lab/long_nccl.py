@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -102,13 +103,17 @@ def held(node: Node) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+def road() -> Iterator[Road]:
     if why := unready():
         pytest.skip(why)
-    place = Path(tmp_path_factory.mktemp("nccl"))
-    # The builder is another user, who has to reach the scratch folder.
-    for folder in (place, *list(place.parents)[:2]):
-        folder.chmod(0o755)
+    # The builder is another user, who has to reach it; each pytest that starts takes that right from pytest's folder.
+    with tempfile.TemporaryDirectory(prefix="railwright-nccl-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        yield from _road(place)
+
+
+def _road(place: Path) -> Iterator[Road]:
     (place / "mpi/include").mkdir(parents=True)
     (place / "mpi/include/mpi.h").write_text('#define MPICH_VERSION "4.1"\n', "utf-8")
     (place / "builder.yml").write_text(
@@ -222,7 +227,8 @@ def test_a_run_that_is_killed_at_ten_points_leaves_nothing_half_and_the_next_one
     points = []
     forget(road)
     began = time.monotonic()
-    subprocess.run(argv, env=environment, cwd=PROJECT, stdout=subprocess.DEVNULL, check=True)
+    good_run = subprocess.run(argv, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert good_run.returncode == 0, good_run.stdout + good_run.stderr
     whole_run = time.monotonic() - began
     for number in range(10):
         forget(road)

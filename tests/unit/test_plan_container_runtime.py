@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date
@@ -22,11 +23,12 @@ from railwright.node.model import (
     Policy,
     to_json,
 )
-from railwright.node.model.software import Package
+from railwright.node.model.software import Kernel, Package
 from railwright.node.state import apply, revert
 from railwright.node.state.kinds import read_slices
 from railwright.plan import container_asked, container_runtime, containers
 from railwright.plan.stack import containers as known
+from railwright.plan.stack import pairs
 from tests.unit.container_support import DAEMON, TOOLKIT, asked, codes, entry, facts, paths, planned, refusal
 from tests.unit.stack_support import H100, machine, software
 from tests.unit.state_support import make_node
@@ -129,6 +131,21 @@ def test_a_policy_that_no_runtime_takes_is_refused_with_its_place(given: dict[st
     assert caught.value.where == f"policy.container_runtime.{place}"
 
 
+@pytest.mark.parametrize("given", [{}, {"restart": True}, {"cdi": "none"}])
+def test_a_group_that_names_nothing_is_refused_and_told_what_to_write(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"packages, toolkit.*or leave the group out") as caught:
+        Policy.read({"container_runtime": given})
+    assert caught.value.where == "policy.container_runtime"
+    assert Policy.read({"container_runtime": {"labels": {}}}).container_runtime is not None
+
+
+def test_a_runtime_for_which_nothing_is_written_says_so() -> None:
+    policy = Policy.read({"container_runtime": {"runtime": "podman"}})
+    made, (found,) = container_runtime.slice_of(facts(), policy)
+    assert (made, found.code, found.severity) == (None, "container_runtime.nothing", "info")
+    assert "podman takes CDI devices by itself" in found.why
+
+
 # ----- daemon.json: merged, never replaced ---------------------------------------------------------------------------
 
 # Six that are found on nodes, and what stands there afterwards; None: it is refused and stays as it is.
@@ -212,6 +229,8 @@ def test_a_proxy_with_its_password_is_never_shown(tmp_path: Path) -> None:
     assert (done.changed, done.failures) == (True, ())
     assert "hush" not in str(done)
     assert "secret" not in entry(planned(facts(), asked(daemon={"/debug": True})), "json_keys")
+    mirrors = {"/registry-mirrors": ["https://me:hunter2@mirror.example"]}
+    assert entry(planned(facts(), asked(daemon=mirrors)), "json_keys")["secret"] is True
 
 
 def test_what_others_chose_in_daemon_json_is_told() -> None:
@@ -226,7 +245,7 @@ def test_what_others_chose_in_daemon_json_is_told() -> None:
     assert "container_runtime.cgroup_driver" not in codes(facts(docker=DockerConfig(values)), asked())
 
 
-# ----- CDI and G24 ---------------------------------------------------------------------------------------------------
+# ----- CDI, and a reload of systemd ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -248,6 +267,46 @@ def test_who_writes_the_gpus_cdi_file_follows_the_toolkits_version(more: dict[st
     assert (container_runtime.CDI_WANTED in written) is (who != "none")
 
 
+@pytest.mark.parametrize(
+    ("toolkit", "module", "runs"),
+    [
+        # NVIDIA's DKMS on Debian 12, its prebuilt modules on Ubuntu 24.04, Debian's two drivers.
+        ("1.18.0-1", "nvidia.ko", True),
+        ("1.18.0-1", "nvidia.ko.zst", True),
+        ("1.18.0-1", "nvidia-current.ko", False),
+        ("1.18.1-1", "nvidia.ko", True),
+        ("1.18.1-1", "nvidia.ko.zst", False),
+        ("1.18.1-1", "nvidia.ko.xz", False),
+        ("1.18.1-1", "nvidia-current.ko", True),
+        ("1.18.2-1", "nvidia.ko.xz", True),
+        ("1.19.1-1", "nvidia-current.ko.xz", True),
+        ("1.20.0-1", "nvidia-current-open.ko", False),
+        ("1.20.0-1", "nvidia-current-open.ko.xz", False),
+    ],
+)
+def test_a_gpu_module_that_the_toolkits_own_unit_does_not_find_is_told(
+    toolkit: str, module: str, runs: bool
+) -> None:
+    kernel = Kernel("6.8.0-90-generic", modules={"nvidia": f"updates/dkms/{module}"})
+    node = replace(facts(), software=software(kernels=(kernel,)))
+    told = [
+        one for one in container_runtime.slice_of(node, asked(toolkit=toolkit))[1] if "refresh" in one.code
+    ]
+    assert [one.code for one in told] == ([] if runs else ["container_runtime.cdi_refresh"])
+    # What its unit asks, by grep itself: the ExecCondition of each tag, as systemd hands it over.
+    words = {
+        (1, 18, 0): "/nvidia.ko",
+        (1, 18, 1): r"/(nvidia|nvidia-current)\.ko[:]",
+        (1, 18, 2): r"/(nvidia|nvidia-current)\.ko",
+    }
+    form = next(text for first, text in reversed(words.items()) if pairs.version(toolkit) >= first)
+    line = f"updates/dkms/{module}: kernel/drivers/gpu/drm/drm.ko\n"
+    found = subprocess.run(["grep", "-qE", form], input=line, text=True, check=False)
+    assert (found.returncode == 0) is runs
+    generate = asked(toolkit=toolkit, cdi="generate")
+    assert "container_runtime.cdi_refresh" not in codes(node, generate)
+
+
 def test_refresh_is_refused_of_a_toolkit_that_has_none() -> None:
     found = refusal(facts(), asked(toolkit="1.17.8-1", cdi="refresh"))
     assert (found.code, "1.18" in found.why) == ("container_runtime.cdi", True)
@@ -265,7 +324,9 @@ def test_missing_links_are_told_and_units_wait_while_a_container_runs() -> None:
     assert "container_runtime.dev_char" in codes(node, asked(toolkit=TOOLKIT))
     busy = facts(devices=1, unlinked=("/dev/nvidia0",), running={"conmon": 1})
     assert refusal(busy, asked(toolkit=TOOLKIT)).code == "container_runtime.daemon_reload"
-    # Without a file below /etc/systemd nothing is reloaded.
+    # The scripts of the toolkit's packages have units read again, too.
+    assert refusal(busy, asked(toolkit=TOOLKIT, cdi="none")).code == "container_runtime.daemon_reload"
+    # Without it and without a file below /etc/systemd nothing is reloaded.
     planned(busy, asked())
 
 

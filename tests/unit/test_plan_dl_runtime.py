@@ -463,6 +463,12 @@ def test_a_policy_that_cannot_be_is_refused_with_its_place_and_without_secrets(
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize("group", [{}, {"image_tool": "docker"}])
+def test_a_group_that_names_nothing_is_refused_and_told_what_to_write(group: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="environments, servers or images, or leave the group out"):
+        Policy.read({"dl_runtime": group})
+
+
 @pytest.mark.parametrize("word", ["--ssl-keyfile=/etc/key.pem", "--max-model-len", "--served-model-name=m"])
 def test_words_of_the_engines_own_that_begin_like_others_are_taken(word: str) -> None:
     asked(servers={"m": server(arguments=[word])})

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from railwright.node.check import check, checks
+from railwright.node.discover import module_age
 from railwright.node.discover.rdma_stack import read_rdma_stack
 from railwright.node.discover.tree import Tree
 from railwright.node.model import (
@@ -38,6 +39,7 @@ INBOX = {"rdma-core": "44.0-2", "libibverbs1": "44.0-2", "ibverbs-providers": "4
 DOCA = {"doca-ofed": "3.2.3-1", "rdma-core": "2510mlnx59-1.2510051", "libibverbs1": "2510mlnx59-1.2510051",
         "ibverbs-providers": "2510mlnx59-1.2510051", "mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.0.5.1-1"}  # fmt: skip
 KERNEL = "6.1.0-50-amd64"
+FIRMWARE = {"MT_0000000838": "28.43.1014"}
 DEP = "kernel/drivers/infiniband/core/ib_core.ko.xz:\n"
 OFED_DEP = (
     "updates/dkms/ib_core.ko: updates/dkms/mlx_compat.ko\n"
@@ -151,11 +153,69 @@ def test_docas_modules_on_red_hat_are_known_by_the_package_beside_them() -> None
 def test_a_mix_that_stands_there_is_told_where_only_findings_are_asked_for() -> None:
     half = {**INBOX, "mlnx-ofed-kernel-dkms": "25.10-1"}
     assert mix(facts(half), asked(None)).where == "1 packages of DOCA-OFED, 3 of the distribution"
-    assert codes(facts(INBOX), asked(None)) == []
+    assert codes(facts(INBOX), asked(None, firmware=FIRMWARE)) == []
     # doca-host holds an archive and its key, and none of the stack.
     archive = {**INBOX, "doca-host": "3.2.1-044000-25.10-debian12"}
-    assert codes(facts(archive), asked(None)) == []
+    assert codes(facts(archive), asked(None, firmware=FIRMWARE)) == []
     planned(facts(archive), asked("inbox", dict(INBOX)))
+
+
+def test_a_group_that_names_nothing_says_so() -> None:
+    made, findings = rdma_stack.slice_of(facts(INBOX), Policy.read({"rdma_stack": {}}))
+    assert made is None
+    assert [(one.code, one.severity) for one in findings] == [("rdma_stack.not_managed", "info")]
+    assert "stack: inbox or doca" in findings[0].remedy
+
+
+# ----- Canonical's builds --------------------------------------------------------------------------------------------
+
+# packages.ubuntu.com, resolute, 2026-11: the package of a flavour, what it depends on, and the source for DKMS.
+PREBUILT = {
+    "linux-modules-doca-ofed-3.4-generic": "7.0.0-38.38",
+    "linux-main-modules-doca-ofed-3.4-7.0.0-38-generic": "7.0.0-38.38",
+}
+CANONICAL = {"doca-ofed-26.01-dkms": "26.01-0ubuntu1"}
+NVIDIAS = {"mlnx-ofed-kernel-dkms": "25.10.OFED.25.10.0.5.1-1"}
+
+
+@pytest.mark.parametrize("one", [PREBUILT, CANONICAL])
+@pytest.mark.parametrize("other", [NVIDIAS, CANONICAL, PREBUILT])
+def test_modules_of_two_builds_are_refused_beside_each_other(
+    one: dict[str, str], other: dict[str, str]
+) -> None:
+    node = facts({**one, **other})
+    made, findings = rdma_stack.slice_of(node, asked("doca"))
+    found = [finding for finding in findings if finding.code == "rdma_stack.two_builds"]
+    assert (made is None) == bool(found) == (one is not other)
+    if found:
+        assert found[0].severity == "error"
+        assert all(name in found[0].why for name in (*one, *other))
+        gone: dict[str, str | None] = dict.fromkeys(other)
+        assert "rdma_stack.two_builds" not in codes(node, asked("doca", gone))
+        # One that comes with this run is as bad as one that stands there.
+        coming: dict[str, str | None] = dict(other)
+        assert "rdma_stack.two_builds" in codes(facts(one), asked("doca", coming))
+        assert "rdma_stack.two_builds" in codes(node, asked(None))
+
+
+def test_canonicals_prebuilt_modules_are_named_with_what_is_not_known_of_them() -> None:
+    path = "kernel/doca-ofed-3.4/mlx5_core.ko.zst"
+    kernels = (Kernel(NEW, modules={"mlx5_core": path}),)
+    packages = tuple(Package(name, version) for name, version in PREBUILT.items())
+    node = facts(PREBUILT, software=software(packages=packages, kernels=kernels), nics=(rail("mlx5_0"),))
+    made, findings = rdma_stack.slice_of(node, asked("doca"))
+    (found,) = (one for one in findings if one.code == "rdma_stack.prebuilt")
+    assert found.severity == "warning"
+    assert set(found.where.split(", ")) == set(PREBUILT)
+    # Its modules lie below kernel/ and are none of the kernel's own; nothing of it starts openibd.
+    assert "rdma_stack.kernel" not in [one.code for one in findings]
+    assert made is not None
+    assert list(files(made)) == [rdma_stack.LOADED]
+    inbox = (Kernel(NEW, modules={"mlx5_core": "kernel/drivers/net/mlx5_core.ko.zst"}),)
+    bad = replace(node, software=software(packages=packages, kernels=inbox))
+    assert "rdma_stack.kernel" in codes(bad, asked("doca"))
+    # They are of the other stack where the distribution's is asked for.
+    assert mix(node, asked("inbox")).severity == "error"
 
 
 # ----- order ---------------------------------------------------------------------------------------------------------
@@ -195,7 +255,7 @@ def test_versions_that_do_not_go_together_are_told() -> None:
     )
     assert "rdma_stack.libraries" in codes(two, asked(None))
     one = facts(INBOX, rdma_stack=RdmaStack(("/usr/lib/x/libibverbs.so.1.14.44.0",)))
-    assert codes(one, asked(None)) == []
+    assert codes(one, asked(None, firmware=FIRMWARE)) == []
 
 
 def test_a_kernel_without_docas_modules_and_a_loaded_module_of_the_other_are_told() -> None:
@@ -221,11 +281,12 @@ def test_firmware_is_compared_within_a_board_and_with_the_policy() -> None:
         replace(rail(f"mlx5_{number}"), board="MT_0000000838", firmware=version)
         for number, version in enumerate(("28.43.1014", "28.43.1014", "28.39.3004"))
     )
-    (found,) = rdma_stack.slice_of(facts(INBOX, nics=nics), asked(None))[1]
+    other_board = asked(None, firmware={"MT_0000000001": "28.43.1014"})
+    (found,) = rdma_stack.slice_of(facts(INBOX, nics=nics), other_board)[1]
     assert (found.code, found.where) == ("rdma_stack.firmware", "MT_0000000838")
     assert "28.39.3004: mlx5_2" in found.why
     same = tuple(replace(nic, firmware="28.43.1014") for nic in nics)
-    assert codes(facts(INBOX, nics=same), asked(None)) == []
+    assert codes(facts(INBOX, nics=same), asked(None, firmware=FIRMWARE)) == []
     other = asked(None, firmware={"MT_0000000838": "28.45.1200"})
     assert codes(facts(INBOX, nics=same), other) == ["rdma_stack.firmware"]
 
@@ -235,6 +296,40 @@ def test_peer_memory_on_the_kernels_own_stack_is_told() -> None:
     assert "rdma_stack.peermem" in codes(facts(INBOX, host=host), asked(None))
     ours = replace(host, modules=(Module("mlx5_core", "25.10-0.5.1"), Module("nvidia_peermem")))
     assert "rdma_stack.peermem" not in codes(facts(DOCA, host=ours), asked("doca"))
+
+
+def test_peer_memory_that_is_loaded_and_not_registered_is_told(tmp_path: Path) -> None:
+    """As on Ubuntu 24.04 with MLNX_OFED 24.10: lsmod shows it, memory_peers does not (NVIDIA/nccl#1939)."""
+    host = replace(machine(H100).host, modules=(Module("mlx5_core", "24.10-3.2.5"), Module("nvidia_peermem")))
+    seen: dict[bool | None, bool] = {}
+    for name in ("nothing", "empty", "registered"):
+        root = plant(tmp_path / name, {})
+        if name != "nothing":
+            (root / "sys/kernel/mm").mkdir(parents=True, exist_ok=True)
+        if name == "registered":
+            plant(root, {"sys/kernel/mm/memory_peers/nv_mem/version": "570.133.20"})
+        stack = read_rdma_stack(Tree(root))
+        told = codes(facts(DOCA, host=host, rdma_stack=stack), asked("doca"))
+        seen[stack.registered] = "rdma_stack.peermem" in told
+    assert seen == {None: False, False: True, True: False}
+    idle = replace(host, modules=(Module("mlx5_core", "24.10-3.2.5"),))
+    assert "rdma_stack.peermem" not in codes(
+        facts(DOCA, host=idle, rdma_stack=RdmaStack(registered=False)), asked("doca")
+    )
+
+
+@pytest.mark.parametrize("peermem", [True, False])
+@pytest.mark.parametrize("left", ["package", "module", ""])
+def test_the_module_before_nvidia_peermem_is_told_with_what_takes_its_place(left: str, peermem: bool) -> None:
+    own = {"nvidia_peermem": "updates/dkms/nvidia-peermem.ko"} if peermem else {}
+    old = {"nvidia-peer-memory-dkms": "1.3-0"} if left == "package" else {}
+    packages = tuple(Package(name, version) for name, version in {**INBOX, **old}.items())
+    host = replace(machine(H100).host, modules=(Module("nv_peer_mem"),) if left == "module" else ())
+    node = facts(INBOX, host=host, software=software(packages=packages, kernels=(Kernel(NEW, modules=own),)))
+    found = [one for one in rdma_stack.slice_of(node, asked(None))[1] if one.code.endswith("nv_peer_mem")]
+    assert len(found) == bool(left)
+    for one in found:
+        assert ("install the driver's modules" in one.remedy) is not peermem
 
 
 @pytest.mark.parametrize(
@@ -282,6 +377,17 @@ def modules(root: Path, dep: str, **ages: int) -> Path:
             (KERNEL,),
         ),
         (DEP, {}, None),
+        # Debian's names, and Canonical's prebuilt modules of DOCA-OFED.
+        (
+            OFED_DEP.replace("/nvidia", "/nvidia-current-open"),
+            {"ib_core": 2000, "nvidia_current_open_peermem": 1000, "nvidia_current_open": 3000},
+            (KERNEL,),
+        ),
+        (
+            "kernel/doca-ofed-3.4/ib_core.ko.zst:\nupdates/dkms/nvidia-peermem.ko.zst:\n",
+            {"ib_core": 2000, "nvidia_peermem": 1000},
+            (KERNEL,),
+        ),
     ],
 )
 def test_gpu_modules_that_are_older_than_the_stacks_are_found(
@@ -311,14 +417,80 @@ def test_damaged_lists_of_modules_never_end_the_reader(tmp_path: Path) -> None:
         assert read_rdma_stack(Tree(root)).behind in (None, (), (KERNEL,))
 
 
-class Dkms:
-    """What dkms does, as far as its files tell: an installation writes the modules anew."""
+# `modprobe --dump-modversions` of Debian 12's kmod and Linux 6.1's Module.symvers have this form: of ib_uverbs.ko they
+# name ib_register_client with 0x784501ff both (2026-11).
+REGISTER, UNREGISTER = "ib_register_peer_memory_client", "ib_unregister_peer_memory_client"
+SYMVERS = (
+    f"0x5a2188e6\tib_register_device\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\t\n"
+    f"0xe8fb1cbe\t{REGISTER}\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\t\n"
+    f"0x1c8a6d33\t{UNREGISTER}\tdrivers/infiniband/core/ib_core\tEXPORT_SYMBOL\t\n"
+)
+FITS = f"0x6c2fd65f\tmodule_layout\n0xe8fb1cbe\t{REGISTER}\n0x1c8a6d33\t{UNREGISTER}\n"
+STUB = "0x6c2fd65f\tmodule_layout\n"
+SOURCE = f"usr/src/ofa_kernel/x86_64/{KERNEL}/Module.symvers"
 
-    def __init__(self, root: Path, fails: str = "") -> None:
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize(
+    ("place", "said", "behind"),
+    [
+        (SOURCE, FITS, False),
+        (SOURCE, FITS.replace("0xe8fb1cbe", "0x00fb1cbe"), True),
+        # Built without the stack's headers: it loads nowhere ("Invalid argument"), whatever its time.
+        (SOURCE, STUB, True),
+        (f"usr/src/ofa_kernel/{KERNEL}/Module.symvers", FITS, False),
+        (f"usr/src/ofa_kernel-dkms/x86_64/{KERNEL}/Module.symvers", FITS.replace("0x1c", "0x2c"), True),
+        # Nothing to compare: of another kernel, of no known one, a kernel without checksums, no modprobe.
+        ("usr/src/ofa_kernel/x86_64/6.1.0-49-amd64/Module.symvers", FITS, None),
+        ("usr/src/ofa_kernel/default/Module.symvers", FITS, None),
+        (SOURCE, "", None),
+        (SOURCE, None, None),
+    ],
+)
+def test_checksums_of_symbols_decide_and_times_only_where_there_are_none(
+    tmp_path: Path, place: str, said: str | None, behind: bool | None, older: bool
+) -> None:
+    root = modules(tmp_path, OFED_DEP, ib_core=2000, nvidia_peermem=1000 if older else 3000)
+    plant(root, {place: SYMVERS})
+    asked_for = []
+
+    def ask(argv: Any) -> str | None:
+        asked_for.append(argv)
+        return said
+
+    assert module_age.behind(Tree(root), KERNEL, ask) is (older if behind is None else behind)
+    wanted = ("modprobe", "--dump-modversions", f"/lib/modules/{KERNEL}/updates/dkms/nvidia-peermem.ko")
+    assert set(asked_for) <= {wanted}
+    assert module_age.behind(Tree(root), KERNEL) is older
+
+
+def test_the_writer_builds_again_what_has_other_checksums_and_says_where_that_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    root = node_with_old_modules(tmp_path)
+    modules(root, OFED_DEP, ib_core=2000, nvidia_peermem=3000, nvidia=3000)
+    plant(root, {SOURCE: SYMVERS})
+    good = Dkms(root, sums=(STUB, FITS))
+    done = apply(ENTRY, root=str(root), tools=good)
+    assert (done.failures, done.reboot_needed) == ((), ("dkms_module:nvidia",))
+    stub = Dkms(root, sums=(STUB, STUB))
+    (failure,) = apply(ENTRY, root=str(root), tools=stub).failures
+    assert "still does not go with the RDMA stack" in failure.why
+    assert "Module.symvers" in failure.remedy
+
+
+class Dkms:
+    """What dkms does, as far as its files tell: an installation writes the modules anew. sums: what modprobe says of
+    the module's symbols before an installation and behind it."""
+
+    def __init__(self, root: Path, fails: str = "", sums: tuple[str, str] = ("", "")) -> None:
         self.root, self.fails, self.asked = root, fails, list[list[str]]()
+        self.sums = sums
 
     def __call__(self, argv: Any) -> Said:
         words = list(argv)
+        if words[0] == "modprobe":
+            return Said(0, self.sums[any(one[1] == "install" for one in self.asked)])
         self.asked.append(words)
         if words[1] == self.fails:
             return Said(10, "", "Bad return status for module build on kernel")
@@ -352,6 +524,17 @@ def test_the_writer_builds_old_gpu_modules_again_once_and_asks_for_a_reboot(tmp_
     assert (again.changed, len(dkms.asked)) == (False, 2)
 
 
+def test_debians_driver_is_built_again_under_the_name_that_dkms_knows(tmp_path: Path) -> None:
+    root = modules(make_node(tmp_path), OFED_DEP.replace("/nvidia", "/nvidia-current-open"), ib_core=2000)
+    place = root / "var/lib/dkms/nvidia-current-open"
+    place.mkdir(parents=True)
+    (place / f"kernel-{KERNEL}-x86_64").symlink_to(f"535.261.03/{KERNEL}/x86_64")
+    dkms = Dkms(root)
+    assert apply(ENTRY, root=str(root), tools=dkms).reboot_needed == ("dkms_module:nvidia",)
+    which = ["-m", "nvidia-current-open", "-v", "535.261.03", "-k", KERNEL, "-a", "x86_64", "--force"]
+    assert dkms.asked == [["dkms", "build", *which], ["dkms", "install", *which]]
+
+
 @pytest.mark.parametrize("verb", ["build", "install"])
 def test_a_build_that_fails_is_told_with_its_log_and_tried_again(tmp_path: Path, verb: str) -> None:
     root = node_with_old_modules(tmp_path)
@@ -376,7 +559,7 @@ def test_modules_that_dkms_did_not_build_are_named_and_left(tmp_path: Path) -> N
     root = modules(make_node(tmp_path), OFED_DEP, ib_core=2000)
     done = apply(ENTRY, root=str(root), tools=Dkms(root))
     (one,) = done.slices["rdma_stack"]
-    assert (done.changed, "DKMS did not build them" in one.note) == (False, True)
+    assert (done.changed, "and not by DKMS" in one.note) == (False, True)
 
 
 def test_the_check_names_kernels_whose_gpu_modules_are_behind() -> None:

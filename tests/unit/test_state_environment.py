@@ -16,6 +16,7 @@ import pytest
 from railwright.node.model import InputError
 from railwright.node.model.wheel_lock import read_lock
 from railwright.node.state import Outcome, Said, apply, revert
+from railwright.node.state.program import last_words
 from tests.rotation import share
 from tests.unit.state_support import fingerprint, item
 from tests.unit.wheel_support import MINOR, Bench, bench, child, lock, pin, wheel
@@ -451,6 +452,13 @@ def test_a_lock_reads_as_pip_compile_writes_it() -> None:
     assert read.pins[1].hashes == ("a" * 64, "b" * 64)
     # The same pins are the same environment, however they are written.
     assert read_lock(read.text, "lock").digest == read.digest
+
+
+def test_what_any_program_said_is_told_without_users_and_passwords() -> None:
+    said = Said(
+        1, "fetching", "Curl error (6): https://me:hunter2@mirror.example/9/repodata/repomd.xml: is it there?"
+    )
+    assert last_words(said).endswith("https://***@mirror.example/9/repodata/repomd.xml: is it there?")
 
 
 @pytest.mark.parametrize(

@@ -127,9 +127,11 @@ def serving(folder: Path, secret: str = "") -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/simple"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/simple"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def from_index(at: Bench, address: str, **more: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ..node.model.container_facts import Containers, spoken
 from . import containerd
 from .container_asked import CGROUP_DRIVER, DAEMON_JSON, PLUGSTACK, SET, options, refresher
 from .stack import containers as known
+from .stack.pairs import version
 
 
 def findings(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
@@ -41,6 +42,15 @@ def findings(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
             "run `nvidia-ctk system create-dev-char-symlinks --create-all` on the node",
         )  # fmt: skip
     yield from _of_slurm(here, asked)
+
+
+def of_nothing(asked: ContainerRuntimePolicy) -> Iterator[Finding]:
+    """What there is to say of a runtime for which nothing is written: it reads CDI files by itself."""
+    yield Finding(
+        f"{SET}.nothing", "info", f"policy.container_runtime.runtime {asked.runtime}",
+        f"no package, toolkit or setting is named, and {asked.runtime} takes CDI devices by itself: nothing is written",
+        "name packages and toolkit with their versions to have them installed and held",
+    )  # fmt: skip
 
 
 def _of_daemon(here: Containers, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
@@ -79,6 +89,7 @@ def _of_cdi(facts: Facts, here: Containers, asked: ContainerRuntimePolicy) -> It
                 f"it names libraries of driver {', '.join(one.drivers)}, and {driver} is loaded: no container starts",
                 f"nvidia-ctk cdi generate --output={one.path}",
             )  # fmt: skip
+    yield from _not_refreshed(facts, asked)
     others = [one for one in here.cdi if one.kind in known.OTHERS_KINDS]
     if others and refresher(asked) != "none":
         yield Finding(
@@ -91,6 +102,22 @@ def _of_cdi(facts: Facts, here: Containers, asked: ContainerRuntimePolicy) -> It
             f"{SET}.no_gpu", "info", "gpus",
             "no GPU is here, as where an image is made: the CDI file is written at the first boot that has the driver",
             "verify on the first node that boots the image",
+        )  # fmt: skip
+
+
+def _not_refreshed(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Finding]:
+    """Kernels whose GPU module the toolkit's own unit does not find: it ends well, and writes nothing."""
+    if refresher(asked) != "refresh" or asked.toolkit is None or facts.software is None:
+        return
+    for kernel in facts.software.kernels:
+        path = kernel.modules.get("nvidia")
+        if path is None or known.refreshes(version(asked.toolkit), path.rpartition("/")[2]):
+            continue
+        yield Finding(
+            f"{SET}.cdi_refresh", "warning", f"kernel {kernel.release}, {path}",
+            f"{known.REFRESH_SERVICE} of toolkit {asked.toolkit} does not know a GPU module of this name: it does "
+            "nothing, and no CDI file of the GPUs is written (NVIDIA/nvidia-container-toolkit#1395, #1517)",
+            "set policy.container_runtime.cdi: generate, which has a unit of ours write it",
         )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
@@ -22,6 +24,7 @@ from .entries import HEADER, Entry, file
 from .nvidia_driver import wants
 from .stack import containers as known
 
+_USER = re.compile(r"://[^/@\s]+@")
 DEV_CHAR = "/etc/udev/rules.d/71-railwright-nvidia-dev-char.rules"
 CDI_UNIT = "/etc/systemd/system/railwright-cdi.service"
 CDI_WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-cdi.conf"
@@ -42,12 +45,13 @@ def slice_of(
         return None, []
     entries = list(_entries(facts, policy, asked, rails))
     against = [*_against(facts, asked)]
-    if any(_is_unit(entry) for entry in entries):
+    # The toolkit's own scripts have systemd read its units again (nvidia-container-toolkit-base.postinst, 1.18).
+    if asked.toolkit is not None or any(_is_unit(entry) for entry in entries):
         against += container_use.reload_breaks(facts, SET)
     if any(finding.severity == "error" for finding in against):
         return None, against
     if not entries:
-        return None, against
+        return None, [*against, *container_findings.of_nothing(asked)]
     because = (
         "containers get GPUs by CDI, which every runtime reads alike and which outlives a reload of systemd; what "
         "others keep in a runtime's configuration stays, and nothing is started again while a container runs"
@@ -96,8 +100,9 @@ def _docker(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Entry]:
         kept = [word for word in options(values) if not word.startswith(CGROUP_DRIVER)]
         keys["/exec-opts"] = [*kept, f"{CGROUP_DRIVER}{asked.cgroup_driver}"]
     entry: Entry = {"kind": "json_keys", "path": DAEMON_JSON, "keys": {**keys, **asked.daemon}}
-    # An address of a proxy often holds its password.
-    yield {**entry, "secret": True} if any(key.startswith("/proxies") for key in asked.daemon) else entry
+    # An address of a proxy or a mirror often holds its password.
+    secret = any(key.startswith("/proxies") for key in asked.daemon) or _USER.search(json.dumps(asked.daemon))
+    yield {**entry, "secret": True} if secret else entry
 
 
 def _docker_values(facts: Facts) -> dict[str, Any]:

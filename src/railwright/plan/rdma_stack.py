@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from ..node.model import Facts, Finding, Policy, RdmaStackPolicy, Slice
+from ..node.model.rdma_facts import is_beside
+from ..node.model.software import Package
 from . import container_use, packages
 from .entries import HEADER, Entry, file
 from .stack import rdma as known
@@ -16,6 +18,8 @@ LOADED = "/etc/modules-load.d/50-railwright-rdma.conf"
 AFTER_OPENIBD = "/etc/systemd/system/openibd.service.d/50-railwright-order.conf"
 _GPU_UNITS = "nvidia-persistenced.service nvidia-fabricmanager.service nvidia-imex.service"
 _WHY_HELD = "// User space, modules and firmware tools are of one stack: they change together, when nobody uses them.\n"
+# Packages of the module from before driver 470 (Mellanox/nv_peer_memory, debian/control and nvidia_peer_memory.spec).
+_OLD_PEER_MEMORY = ("nvidia-peer-memory", "nvidia_peer_memory")
 _NAMES = {"inbox": "the distribution's own stack", "doca": "DOCA-OFED"}
 
 
@@ -24,11 +28,16 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
     asked = policy.rdma_stack
     if asked is None:
         return None, []
-    said = [*_versions(facts, asked), *_libraries(facts), *_peer_memory(facts, policy)]
+    said = [
+        *_prebuilt(facts, asked),
+        *_versions(facts, asked),
+        *_libraries(facts),
+        *_peer_memory(facts, policy),
+    ]
     if asked.stack is None:
-        return None, [*_standing(facts), *said]
+        return None, [*_nothing(asked), *_standing(facts), *_two_builds(facts, asked), *said]
     entries = list(_entries(facts, policy, asked))
-    against = [*_mixed(facts, asked)]
+    against = [*_mixed(facts, asked), *_two_builds(facts, asked)]
     if asked.packages and packages.system_of(facts) is None:
         against.append(packages.unknown_system(SET))
     if asked.stack == "doca":
@@ -58,15 +67,17 @@ def _entries(facts: Facts, policy: Policy, asked: RdmaStackPolicy) -> Iterator[E
         if packages.system_of(facts) != "rpm":
             yield packages.hold_file(SET, asked.packages, _WHY_HELD)
     loaded = modules(facts, asked)
-    if asked.stack == "doca":
+    canonicals = _builds(facts, asked).keys() & {known.PREBUILT, known.CANONICAL}
+    if asked.stack == "doca" and not canonicals:
         lines = "".join(f"ExecStartPost=-/sbin/modprobe {name}\n" for name in loaded)
         # openibd loads DOCA-OFED's modules late; what is on the GPUs' side wants them first.
         text = f"{HEADER}[Unit]\nBefore={_GPU_UNITS}\n" + (f"\n[Service]\n{lines}" if lines else "")
         yield file(AFTER_OPENIBD, text, reboot=True)
-        # Only where modules lie beside the kernel's own can the GPUs' be older than they are.
-        yield {"kind": "dkms_module", "name": "nvidia", "reboot": True}
     elif loaded:
         yield file(LOADED, HEADER + "".join(f"{name}\n" for name in loaded), reboot=True)
+    if asked.stack == "doca":
+        # Only where modules lie beside the kernel's own can the GPUs' be built against others.
+        yield {"kind": "dkms_module", "name": "nvidia", "reboot": True}
 
 
 # ----- a mix ---------------------------------------------------------------------------------------------------------
@@ -119,6 +130,50 @@ def _standing(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _builds(facts: Facts, asked: RdmaStackPolicy) -> dict[str, list[str]]:
+    """Builds of DOCA-OFED's modules that will be on the node, each with its packages."""
+    gone = {known.bare(name) for name, version in asked.packages.items() if version is None}
+    coming = [name for name, version in asked.packages.items() if version is not None]
+    here = () if facts.software is None else facts.software.packages
+    staying = [one.name for one in here if known.bare(one.name) not in gone]
+    return known.builds(dict.fromkeys((*staying, *coming)))
+
+
+def _two_builds(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
+    """Canonical's builds are of one source with NVIDIA's and have other checksums of the same symbols."""
+    found = _builds(facts, asked)
+    if len(found) > 1:
+        told = "; ".join(f"{build}: {', '.join(names)}" for build, names in found.items())
+        yield Finding(
+            f"{SET}.two_builds", "error", ", ".join(found),
+            f"DOCA-OFED's modules come from more than one build ({told}): checksums of their symbols differ, and a "
+            'module of one is refused beside the other ("disagrees about version of symbol")'
+            + ("" if asked.stack is None else "; nothing is written"),
+            "keep one of them, and name the packages of the others as null in policy.rdma_stack.packages",
+        )  # fmt: skip
+
+
+def _prebuilt(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
+    found = _builds(facts, asked)
+    if known.PREBUILT in found and len(found) == 1:
+        yield Finding(
+            f"{SET}.prebuilt", "warning", ", ".join(found[known.PREBUILT]),
+            "DOCA-OFED's modules as Canonical has built and signed them: openibd is no part of it, user space comes "
+            "from another archive, and nothing is known of checksums that a build of GPU modules could take, so "
+            "nvidia_peermem by DKMS may be refused beside it",
+            "use DMA-BUF (open modules, kernel 5.12 or later), or DOCA-OFED's modules from NVIDIA's archive instead",
+        )  # fmt: skip
+
+
+def _nothing(asked: RdmaStackPolicy) -> Iterator[Finding]:
+    if asked == RdmaStackPolicy():
+        yield Finding(
+            f"{SET}.not_managed", "info", "policy.rdma_stack",
+            "it names no stack: what stands on the node is looked at, and nothing is written",
+            "state stack: inbox or doca, with packages to have them pinned",
+        )  # fmt: skip
+
+
 # ----- versions ------------------------------------------------------------------------------------------------------
 
 
@@ -148,19 +203,16 @@ def _kernel_side(facts: Facts) -> Iterator[Finding]:
     software = facts.software
     if software is None:
         return
-    doca = [
-        one
-        for one in software.packages
-        if one.name.startswith(("mlnx-ofed-kernel", "kmod-mlnx-ofa_kernel", "mlnx-ofa_kernel"))
-    ]
+    doca = [one for one in software.packages if known.builds((one.name,))]
     for kernel in software.kernels:
         path = kernel.modules.get("mlx5_core")
-        if doca and path is not None and path.startswith("kernel/"):
+        if doca and path is not None and not is_beside(path):
             yield Finding(
                 f"{SET}.kernel", "error", f"kernel {kernel.release}",
                 f"{doca[0].name} {doca[0].version} is installed, and for this kernel mlx5_core is the kernel's own "
                 f"({path}): a boot into it runs DOCA-OFED's user space on other modules",
-                f"dkms autoinstall -k {kernel.release}, with its headers installed",
+                f"dkms autoinstall -k {kernel.release}, with its headers installed; of prebuilt modules: the package "
+                "for this kernel",
             )  # fmt: skip
     loaded = {module.name: module.version for module in facts.host.modules or ()}
     version = loaded.get("mlx5_core")
@@ -178,8 +230,8 @@ def _kernel_side(facts: Facts) -> Iterator[Finding]:
     for release in behind or ():
         yield Finding(
             f"{SET}.gpu_modules", "warning", f"kernel {release}",
-            "its GPU modules are older than the RDMA stack's: nvidia_peermem was built against another ib_core and is "
-            'refused ("disagrees about version of symbol")',
+            "its GPU modules were built before the RDMA stack's or against others: nvidia_peermem wants another "
+            'ib_core and is refused ("disagrees about version of symbol")',
             "the slice builds them again with DKMS; a driver of another kind has to be installed again",
         )  # fmt: skip
 
@@ -240,6 +292,32 @@ def _peer_memory(facts: Facts, policy: Policy) -> Iterator[Finding]:
             "the same",
             "use DMA-BUF (open modules, kernel 5.12 or later), or DOCA-OFED",
         )  # fmt: skip
+    elif "nvidia_peermem" in loaded and facts.rdma_stack is not None and facts.rdma_stack.registered is False:
+        yield Finding(
+            f"{SET}.peermem", "warning", "nvidia_peermem",
+            "it is loaded, and ib_core has no client for GPU memory (/sys/kernel/mm/memory_peers has no nv_mem): "
+            "GPUDirect RDMA is disabled",
+            "load it behind the stack's modules: modprobe -r nvidia_peermem, then modprobe nvidia_peermem, when no job "
+            "runs; or use DMA-BUF",
+        )  # fmt: skip
+    old = [one.name for one in _installed(facts) if one.name.startswith(_OLD_PEER_MEMORY)]
+    if old or "nv_peer_mem" in loaded:
+        yield Finding(
+            f"{SET}.nv_peer_mem", "warning", ", ".join(old) or "nv_peer_mem",
+            "nvidia_peermem of the driver has taken its place: its service fails where the module is gone, and where "
+            "it is loaded it is to be gone before the other is loaded (GPUDirect RDMA documentation)",
+            "systemctl disable nv_peer_mem.service, and remove its package"
+            + ("" if _has_peermem(facts) else "; no kernel here has nvidia_peermem: install the driver's modules"),
+        )  # fmt: skip
+
+
+def _installed(facts: Facts) -> tuple[Package, ...]:
+    return () if facts.software is None else facts.software.packages
+
+
+def _has_peermem(facts: Facts) -> bool:
+    kernels = () if facts.software is None else facts.software.kernels
+    return any("nvidia_peermem" in kernel.modules for kernel in kernels)
 
 
 def _waits(facts: Facts, asked: RdmaStackPolicy) -> Sequence[Finding]:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..model import InputError
+from ..model.values import SHA256, like
 from ..state.outcome import Refused
 from . import store, tools
 
 # `plan.packages` names the same folder in the sources that it writes.
 ARCHIVES = "/var/lib/railwright/archives"
 NAME = re.compile(r"(?:repodata/)?[A-Za-z0-9][A-Za-z0-9.+~_-]{0,200}", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 def whole(sha256: str, system: str, root: str = "/") -> bool:
@@ -22,8 +22,7 @@ def whole(sha256: str, system: str, root: str = "/") -> bool:
 
     system: "dpkg" or "rpm", of the archive.
     """
-    if not _SHA256.fullmatch(sha256):
-        raise InputError("sha256", f"found {sha256!r}", "expected 64 hexadecimal digits")
+    like(sha256, SHA256, "sha256", "64 hexadecimal digits")
     mine = tools.system(root)
     if mine != system:
         raise Refused(

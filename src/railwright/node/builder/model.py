@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError, from_json
+from ..model.values import SHA256, like, one_of
 
 PRODUCTS = ("nccl", "nccl-tests")
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,40}", re.ASCII)
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.~]{0,80}", re.ASCII)
@@ -121,20 +121,16 @@ def read_place(data: Any, where: str) -> Place:
         value = getattr(place, name)
         if not value.startswith("/") or ".." in value.split("/") or value.rstrip("/") == "":
             raise InputError(f"{where}.{name}", f"found {value!r}", "expected an absolute path of a folder")
-    if not _USER.fullmatch(place.user):
-        raise InputError(f"{where}.user", f"found {place.user!r}", "expected the name of a user")
+    like(place.user, _USER, f"{where}.user", "the name of a user")
     if not 0 <= place.jobs <= 1024 or not 0 <= place.space <= 10**7:
         raise InputError(where, "jobs or space is out of range", "expected 0 to 1024 jobs, and MiB")
     return place
 
 
 def _sound(request: Request, where: str) -> None:
-    if request.product not in PRODUCTS:
-        raise InputError(
-            f"{where}.product", f"found {request.product!r}", f"expected one of {', '.join(PRODUCTS)}"
-        )
-    _like(request.toolkit, _TOOLKIT, f"{where}.toolkit", "a toolkit like 13.0, in quotes")
-    _like(request.revision, _REVISION, f"{where}.revision", "letters, digits and dots")
+    one_of(request.product, PRODUCTS, f"{where}.product")
+    like(request.toolkit, _TOOLKIT, f"{where}.toolkit", "a toolkit like 13.0, in quotes")
+    like(request.revision, _REVISION, f"{where}.revision", "letters, digits and dots")
     for name, value in request.make.items():
         if not _VARIABLE.fullmatch(name) or name in OWN:
             raise InputError(
@@ -169,13 +165,8 @@ def _source(source: Source, where: str) -> None:
     if source.folder is not None and not source.folder.startswith("/"):
         raise InputError(f"{where}.folder", f"found {source.folder!r}", "expected an absolute path")
     if source.tarball is not None:
-        _like(source.sha256 or "", _SHA256, f"{where}.sha256", "the tarball's SHA-256, 64 hexadecimal digits")
+        like(source.sha256 or "", SHA256, f"{where}.sha256", "the tarball's SHA-256, 64 hexadecimal digits")
     if source.git is not None:
-        _like(source.commit or "", _COMMIT, f"{where}.commit", "a whole commit, 40 hexadecimal digits")
+        like(source.commit or "", _COMMIT, f"{where}.commit", "a whole commit, 40 hexadecimal digits")
         if source.git.startswith("-"):
             raise InputError(f"{where}.git", f"found {source.git!r}", "expected an address")
-
-
-def _like(value: str, pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")

@@ -12,14 +12,16 @@ from typing import Optional
 from ..model.software import Dkms, Kernel, Package, PackageLock, Software
 from ..packages import cmdline, dpkg, locks, rpm
 from .apt_history import HISTORY, HISTORY_BYTES, last_move
+from .module_age import plain_name
 from .pcie import read_lockdown
 from .tools import run_tool
 from .tree import Tree
 
 # Names that a GPU node's stack is made of, in every archive that supplies it.
 _RELEVANT = re.compile(
-    r"(?:linux-(?:image|headers|modules|generic|cloud|nvidia|hwe|virtual|restricted)|kernel(?:-|$)|nvidia|libnvidia|xserver-xorg"
-    r"-video-nvidia|cuda|libcuda|libnccl|libcudnn|libcublas|nvlsm|libnvsdm|datacenter-gpu|dcgm|doca|mlnx|mft(?:-|$)|mstflint"
+    r"(?:linux-(?:image|headers|(?:main-)?modules|generic|cloud|nvidia|hwe|virtual|restricted)|kernel(?:-|$)"
+    r"|nvidia|libnvidia|xserver-xorg-video-nvidia|cuda|libcuda|libnccl|libcudnn|libcublas|nvlsm|libnvsdm|datacenter-gpu"
+    r"|dcgm|doca|mlnx|mft(?:-|$)|mstflint"
     r"|kernel-mft|rdma|librdmacm|libibverbs|ibverbs|libib(?:umad|mad|netdisc)|infiniband-diags|ofed-scripts|iser|srp-dkms"
     r"|kmod-mlnx|ibacm$|srptools$|srp_daemon$|iwpmd$|python3-pyverbs$"
     r"|gdrcopy|libgdrapi|dkms(?:$|-)|gcc-\d|unattended-upgrades|needrestart|tuned|podman|crun$|runc$|moby-engine$"
@@ -27,11 +29,6 @@ _RELEVANT = re.compile(
 )
 _MODULES = re.compile(
     r"(?:^|/)((?:nvidia(?:[-_]\w+)*|nouveau|nova[-_]\w+|mlx5_core|mlx5_ib|ib_umad|ib_core|gdrdrv|nv_peer_mem)\.ko(?:\.\w+)?)$"
-)
-# Debian gives each of its drivers' modules a name of its own, and its modprobe.d leads from the plain one to it:
-# nvidia-current-open-uvm.ko is nvidia-uvm (bookworm and trixie, 2026-11).
-_DEBIANS = re.compile(
-    r"^nvidia_(?:current|tesla(?:_\d+)?|legacy_\w+?)(?:_open)?(?=_(?:uvm|drm|modeset|peermem)$|$)"
 )
 _STATUS_BYTES = 64 * 1024 * 1024
 _MODULES_BYTES = 16 * 1024 * 1024
@@ -174,7 +171,7 @@ def _module_files(text: str) -> dict[str, str]:
         path = line.partition(":")[0]
         match = _MODULES.search(path)
         if match is not None:
-            name = _DEBIANS.sub("nvidia", match[1].partition(".")[0].replace("-", "_"))
+            name = plain_name(match[1].partition(".")[0])
             # What DKMS or a vendor laid below updates/ comes before the kernel's own (depmod.d(5), search).
             if name not in found or path.startswith(("updates/", "extra/")):
                 found[name] = path

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from .codec import InputError
+from .values import like, one_of, packages, version
 
 RUNTIMES = ("docker", "podman", "containerd")
 CDI = ("refresh", "generate", "none")
 CGROUP_DRIVERS = ("systemd", "cgroupfs")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
-_VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
 _POINTER = re.compile(r"(?:/(?:[^/~]|~[01])+)+")
 _PLUGIN = re.compile(r"/(?!.*\.\./)[A-Za-z0-9_./+-]{1,200}\.so", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -45,17 +44,24 @@ class ContainerRuntimePolicy:
     labels: Optional[dict[str, str]] = None
 
 
+_NOTHING = ContainerRuntimePolicy()
+
+
 def must_be_sound(policy: ContainerRuntimePolicy, where: str) -> None:
-    """Raises InputError with the place of what no runtime takes."""
-    _one_of(policy.runtime, RUNTIMES, f"{where}.runtime")
-    _one_of(policy.cdi, CDI, f"{where}.cdi")
-    _one_of(policy.cgroup_driver, CGROUP_DRIVERS, f"{where}.cgroup_driver")
-    for name, version in policy.packages.items():
-        _like(name, _PACKAGE, f"{where}.packages", "names of packages, without * and ?")
-        _like(version, _VERSION, f"{where}.packages.{name}", "a version to the last digit")
-    _like(policy.toolkit, _VERSION, f"{where}.toolkit", "a version to the last digit, like 1.18.1-1")
+    """Raises InputError with the place of what no runtime takes, and for a group that names nothing."""
+    if replace(policy, restart=False, cdi=None if policy.cdi == "none" else policy.cdi) == _NOTHING:
+        raise InputError(
+            where,
+            "names nothing",
+            "state a runtime, packages, toolkit, cdi, pyxis, enroot_settings or labels, or leave the group out",
+        )
+    one_of(policy.runtime, RUNTIMES, f"{where}.runtime")
+    one_of(policy.cdi, CDI, f"{where}.cdi")
+    one_of(policy.cgroup_driver, CGROUP_DRIVERS, f"{where}.cgroup_driver")
+    packages(policy.packages, f"{where}.packages")
+    version(policy.toolkit, f"{where}.toolkit", "a version to the last digit, like 1.18.1-1")
     for pointer, value in policy.daemon.items():
-        _like(pointer, _POINTER, f"{where}.daemon", "pointers to keys, like /log-opts/max-size")
+        like(pointer, _POINTER, f"{where}.daemon", "pointers to keys, like /log-opts/max-size")
         _not_ours(pointer, policy, f"{where}.daemon")
         above = next((other for other in policy.daemon if pointer.startswith(f"{other}/")), None)
         if above is not None:
@@ -71,18 +77,18 @@ def must_be_sound(policy: ContainerRuntimePolicy, where: str) -> None:
         raise InputError(
             f"{where}.cgroup_driver", "is Docker's or containerd's", "state the runtime, or leave it out"
         )
-    _like(policy.pyxis, _PLUGIN, f"{where}.pyxis", "the path of spank_pyxis.so")
+    like(policy.pyxis, _PLUGIN, f"{where}.pyxis", "the path of spank_pyxis.so")
     for name, value in policy.enroot_settings.items():
-        _like(
+        like(
             name,
             re.compile(r"ENROOT_[A-Z0-9_]{1,60}"),
             f"{where}.enroot_settings",
             "names like ENROOT_DATA_PATH",
         )
-        _like(value, re.compile(r"[!-~]+(?: [!-~]+)*"), f"{where}.enroot_settings.{name}", "one line")
+        like(value, re.compile(r"[!-~]+(?: [!-~]+)*"), f"{where}.enroot_settings.{name}", "one line")
     for name, value in (policy.labels or {}).items():
-        _like(name, _LABEL, f"{where}.labels", "names of labels, without a namespace")
-        _like(value, _LABEL, f"{where}.labels.{name}", "a value of at most 63 letters, digits, -, _ and .")
+        like(name, _LABEL, f"{where}.labels", "names of labels, without a namespace")
+        like(value, _LABEL, f"{where}.labels.{name}", "a value of at most 63 letters, digits, -, _ and .")
 
 
 def _not_ours(pointer: str, policy: ContainerRuntimePolicy, where: str) -> None:
@@ -110,13 +116,3 @@ def _json(value: Any, where: str) -> None:
             raise ValueError
     except (TypeError, ValueError, RecursionError):
         raise InputError(where, "is nothing that JSON knows", remedy) from None
-
-
-def _one_of(value: Optional[str], known: tuple[str, ...], where: str) -> None:
-    if value is not None and value not in known:
-        raise InputError(where, f"found {value!r}", f"expected one of {', '.join(known)}")
-
-
-def _like(value: Optional[str], pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if value is not None and not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")

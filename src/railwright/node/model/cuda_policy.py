@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import SHA256, like, one_of
 
 # Which of NVIDIA's meta packages is meant; all carry the toolkit's version.
 PARTS = ("toolkit", "libraries", "minimal-build")
 _TOOLKIT = re.compile(r"[1-9][0-9]\.[0-9]", re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]{1,100}", re.ASCII)
 _VERSION = re.compile(r"(?:[0-9]+:)?[0-9][0-9A-Za-z.+~-]{0,80}", re.ASCII)
-_SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ARCHITECTURE = re.compile(r"[1-9][0-9]?\.[0-9]", re.ASCII)
 
 
@@ -60,11 +60,10 @@ def must_be_sound(cuda: Optional[CudaPolicy], nccl: Optional[NcclLibraryPolicy],
 
 
 def _cuda(cuda: CudaPolicy, where: str) -> None:
-    if cuda.part not in PARTS:
-        raise InputError(f"{where}.part", f"found {cuda.part!r}", f"expected one of {', '.join(PARTS)}")
+    one_of(cuda.part, PARTS, f"{where}.part")
     for name, version in cuda.toolkits.items():
-        _like(name, _TOOLKIT, f"{where}.toolkits", "toolkits like 13.0, in quotes")
-        _like(version, _VERSION, f"{where}.toolkits.{name}", "a version to the last digit, like 13.0.2-1")
+        like(name, _TOOLKIT, f"{where}.toolkits", "toolkits like 13.0, in quotes")
+        like(version, _VERSION, f"{where}.toolkits.{name}", "a version to the last digit, like 13.0.2-1")
         if not version.startswith(f"{name}."):
             raise InputError(
                 f"{where}.toolkits.{name}", f"{version} is none of toolkit {name}", f"expected {name}.…"
@@ -82,19 +81,14 @@ def _nccl(nccl: NcclLibraryPolicy, where: str) -> None:
         raise InputError(f"{where}.packages", "names nothing", "name libnccl2 (libnccl) with its version")
     _packages(nccl.packages, f"{where}.packages")
     if nccl.built is not None:
-        _like(nccl.built.sha256, _SHA256, f"{where}.built.sha256", "64 hexadecimal digits")
+        like(nccl.built.sha256, SHA256, f"{where}.built.sha256", "64 hexadecimal digits")
         for each in nccl.built.architectures:
-            _like(each, _ARCHITECTURE, f"{where}.built.architectures", "compute capabilities like 9.0")
+            like(each, _ARCHITECTURE, f"{where}.built.architectures", "compute capabilities like 9.0")
         if not nccl.built.architectures:
             raise InputError(f"{where}.built.architectures", "names none", "state those of the build")
 
 
 def _packages(packages: dict[str, str], where: str) -> None:
     for name, version in packages.items():
-        _like(name, _PACKAGE, where, "names of packages, without * and ?")
-        _like(version, _VERSION, f"{where}.{name}", "a version to the last digit")
-
-
-def _like(value: str, pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")
+        like(name, _PACKAGE, where, "names of packages, without * and ?")
+        like(version, _VERSION, f"{where}.{name}", "a version to the last digit")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Optional
 
-from .codec import InputError
+from .values import like, one_of, within
 
 ARCHIVES = ("nvidia", "ubuntu", "debian")
 FLAVOURS = ("open", "proprietary")
@@ -60,29 +60,18 @@ class DriverPolicy:
 
 def must_be_known(driver: DriverPolicy, fabric_manager: FabricManagerPolicy, where: str) -> None:
     """Raises InputError for words of which there are few, and for what cannot be a package, version or option."""
-    _one_of(driver.archive, ARCHIVES, f"{where}.driver.archive")
-    _one_of(driver.build, BUILDS, f"{where}.driver.build")
-    _one_of(driver.flavour, FLAVOURS, f"{where}.driver.flavour")
-    _one_of(driver.rdma, RDMA, f"{where}.driver.rdma")
-    _one_of(fabric_manager.partition_mode, PARTITION_MODES, f"{where}.fabric_manager.partition_mode")
-    _like(driver.version, _VERSION, f"{where}.driver.version", "a whole version like 580.173.02")
-    _like(driver.revision, _FULL, f"{where}.driver.revision", "what stands behind the version, like 1")
-    _like(driver.modules_version, _FULL, f"{where}.driver.modules_version", "a version like 6.8.0-90.91")
-    _like(fabric_manager.nvlsm, _FULL, f"{where}.fabric_manager.nvlsm", "a version like 2025.10.11-1")
+    one_of(driver.archive, ARCHIVES, f"{where}.driver.archive")
+    one_of(driver.build, BUILDS, f"{where}.driver.build")
+    one_of(driver.flavour, FLAVOURS, f"{where}.driver.flavour")
+    one_of(driver.rdma, RDMA, f"{where}.driver.rdma")
+    one_of(fabric_manager.partition_mode, PARTITION_MODES, f"{where}.fabric_manager.partition_mode")
+    like(driver.version, _VERSION, f"{where}.driver.version", "a whole version like 580.173.02")
+    like(driver.revision, _FULL, f"{where}.driver.revision", "what stands behind the version, like 1")
+    like(driver.modules_version, _FULL, f"{where}.driver.modules_version", "a version like 6.8.0-90.91")
+    like(fabric_manager.nvlsm, _FULL, f"{where}.fabric_manager.nvlsm", "a version like 2025.10.11-1")
     for name in driver.packages:
-        _like(name, _PACKAGE, f"{where}.driver.packages", "names of packages")
+        like(name, _PACKAGE, f"{where}.driver.packages", "names of packages")
     for name, value in driver.options.items():
-        _like(name, _OPTION, f"{where}.driver.options", "names like NVreg_RestrictProfilingToAdminUsers")
-        _like(value, _VALUE, f"{where}.driver.options.{name}", "a value without blanks")
-    if not 1 <= fabric_manager.wait <= 3600:
-        raise InputError(f"{where}.fabric_manager.wait", f"found {fabric_manager.wait}", "expected 1 to 3600")
-
-
-def _one_of(value: Optional[str], known: tuple[str, ...], where: str) -> None:
-    if value is not None and value not in known:
-        raise InputError(where, f"found {value!r}", f"expected one of {', '.join(known)}")
-
-
-def _like(value: Optional[str], pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if value is not None and not pattern.fullmatch(value):
-        raise InputError(where, f"found {value!r}", f"expected {wanted}")
+        like(name, _OPTION, f"{where}.driver.options", "names like NVreg_RestrictProfilingToAdminUsers")
+        like(value, _VALUE, f"{where}.driver.options.{name}", "a value without blanks")
+    within(fabric_manager.wait, 1, 3600, f"{where}.fabric_manager.wait")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import like
 
 # Services go into paths of drop-ins and into commands, limits into sums.
 _SERVICE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9:_.\\@-]{0,200}\.service", re.ASCII)
@@ -61,9 +62,9 @@ class Limits:
 def must_be_sound(limits: Limits, where: str) -> None:
     """Raises InputError for what systemd and the kernel do not write."""
     for n, name in enumerate(limits.units):
-        _like(name, _SERVICE, f"{where}.units[{n}]", "a service of systemd")
+        like(name, _SERVICE, f"{where}.units[{n}]", "a service of systemd")
     for n, one in enumerate(limits.processes):
-        _like(one.unit, _SERVICE, f"{where}.processes[{n}].unit", "a service of systemd")
+        like(one.unit, _SERVICE, f"{where}.processes[{n}].unit", "a service of systemd")
         _two(one, f"{where}.processes[{n}]")
     if limits.first is not None:
         _two(limits.first, f"{where}.first")
@@ -76,9 +77,4 @@ def _two(one: ProcessLimits, where: str) -> None:
                 f"{where}.{name}", f"found {len(words)} values", "expected the soft and the hard limit"
             )
         for word in words:
-            _like(word, _LIMIT, f"{where}.{name}", '"unlimited" or a number')
-
-
-def _like(text: str, pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if not pattern.fullmatch(text):
-        raise InputError(where, f"found {text[:40]!r}", f"expected {wanted}")
+            like(word, _LIMIT, f"{where}.{name}", '"unlimited" or a number')

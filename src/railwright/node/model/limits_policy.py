@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .codec import InputError
+from .values import like, within
 
 UNLIMITED = "unlimited"
 _KIB = re.compile(r"[1-9][0-9]{0,15}", re.ASCII)
@@ -30,16 +30,8 @@ class LimitsPolicy:
 
 def must_be_sound(limits: LimitsPolicy, where: str) -> None:
     """Raises InputError with the place of what is no limit and no service."""
-    if limits.memlock != UNLIMITED and not _KIB.fullmatch(limits.memlock):
-        raise InputError(
-            f"{where}.memlock",
-            f"found {limits.memlock[:40]!r}",
-            'expected "unlimited", or KiB like "8388608"',
-        )
-    if not 1024 <= limits.nofile <= _MOST_FILES:
-        raise InputError(f"{where}.nofile", f"found {limits.nofile}", f"expected 1024 to {_MOST_FILES}")
+    if limits.memlock != UNLIMITED:
+        like(limits.memlock, _KIB, f"{where}.memlock", '"unlimited", or KiB like "8388608"')
+    within(limits.nofile, 1024, _MOST_FILES, f"{where}.nofile")
     for number, name in enumerate(limits.services):
-        if not _SERVICE.fullmatch(name):
-            raise InputError(
-                f"{where}.services[{number}]", f"found {name[:80]!r}", "expected a form like jobd.service"
-            )
+        like(name, _SERVICE, f"{where}.services[{number}]", "a form like jobd.service")

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import like, one_of, packages
 
 STACKS = ("inbox", "doca")
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
-_VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
 _MODULE = re.compile(r"[a-z0-9][a-z0-9_]{0,55}", re.ASCII)
 _BOARD = re.compile(r"[A-Z]{2,3}_[A-Z0-9]{4,20}", re.ASCII)
 _FIRMWARE = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,5}", re.ASCII)
@@ -34,20 +33,12 @@ class RdmaStackPolicy:
 
 def must_be_sound(policy: RdmaStackPolicy, where: str) -> None:
     """Raises InputError with the place of what is no stack, package, module or firmware."""
-    if policy.stack is not None and policy.stack not in STACKS:
-        raise InputError(f"{where}.stack", f"found {policy.stack!r}", f"expected one of {', '.join(STACKS)}")
+    one_of(policy.stack, STACKS, f"{where}.stack")
     if policy.stack is None and (policy.packages or policy.modules):
         raise InputError(f"{where}.stack", "missing", f"state which: {' or '.join(STACKS)}")
-    for name, version in policy.packages.items():
-        _like(name, _PACKAGE, f"{where}.packages", "names of packages, without * and ?")
-        _like(version, _VERSION, f"{where}.packages.{name}", "a version to the last digit")
+    packages(policy.packages, f"{where}.packages")
     for module in policy.modules or ():
-        _like(module, _MODULE, f"{where}.modules", "names of modules, with _ for -")
+        like(module, _MODULE, f"{where}.modules", "names of modules, with _ for -")
     for board, version in policy.firmware.items():
-        _like(board, _BOARD, f"{where}.firmware", "board ids like MT_0000000838")
-        _like(version, _FIRMWARE, f"{where}.firmware.{board}", "a version like 28.43.1014")
-
-
-def _like(value: Optional[str], pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if value is not None and not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")
+        like(board, _BOARD, f"{where}.firmware", "board ids like MT_0000000838")
+        like(version, _FIRMWARE, f"{where}.firmware.{board}", "a version like 28.43.1014")

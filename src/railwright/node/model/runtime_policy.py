@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import like, one_of, within
 from .wheel_lock import read_lock
 
 PROFILES = ("training", "inference")
@@ -105,16 +106,15 @@ class RuntimePolicy:
 def must_be_sound(runtime: RuntimePolicy, where: str) -> None:
     """Raises InputError with the place of what no runtime can be made of."""
     top = f"{where}.dl_runtime"
+    if not (runtime.environments or runtime.servers or runtime.images):
+        raise InputError(top, "names nothing", "name environments, servers or images, or leave the group out")
     for name, environment in runtime.environments.items():
-        _like(name, _NAME, f"{top}.environments", "lower-case letters, digits, _ and -")
+        like(name, _NAME, f"{top}.environments", "lower-case letters, digits, _ and -")
         _environment(environment, f"{top}.environments.{name}")
     for name, server in runtime.servers.items():
-        _like(name, _NAME, f"{top}.servers", "lower-case letters, digits, _ and -")
+        like(name, _NAME, f"{top}.servers", "lower-case letters, digits, _ and -")
         _server(server, runtime, f"{top}.servers.{name}")
-    if runtime.image_tool not in IMAGE_TOOLS:
-        raise InputError(
-            f"{top}.image_tool", f"found {runtime.image_tool!r}", f"one of {', '.join(IMAGE_TOOLS)}"
-        )
+    one_of(runtime.image_tool, IMAGE_TOOLS, f"{top}.image_tool")
     for number, image in enumerate(runtime.images):
         image_reference(image, f"{top}.images[{number}]")
         if image in runtime.images[:number]:
@@ -149,15 +149,13 @@ def index_address(text: str, where: str) -> str:
 
 def plain_path(text: str, where: str) -> str:
     """`text`, when it is an absolute path in its shortest form. Raises InputError."""
-    return _like(text, _FOLDER, where, "an absolute path without blanks")
+    like(text, _FOLDER, where, "an absolute path without blanks")
+    return text
 
 
 def _environment(environment: EnvironmentPolicy, where: str) -> None:
     read_lock(environment.lock, f"{where}.lock")
-    if environment.profile not in PROFILES:
-        raise InputError(
-            f"{where}.profile", f"found {environment.profile!r}", f"one of {', '.join(PROFILES)}"
-        )
+    one_of(environment.profile, PROFILES, f"{where}.profile")
     plain_path(environment.python, f"{where}.python")
     for number, address in enumerate(environment.indexes):
         index_address(address, f"{where}.indexes[{number}]")
@@ -173,10 +171,8 @@ def _environment(environment: EnvironmentPolicy, where: str) -> None:
         raise InputError(
             where, "says not where its wheels come from", "give indexes, or a wheelhouse, and not both"
         )
-    for key, most in (("keep", 100), ("space", _LONGEST_SPACE)):
-        value = getattr(environment, key)
-        if value is not None and not 0 <= value <= most:
-            raise InputError(f"{where}.{key}", f"found {value}", f"expected 0 to {most}")
+    within(environment.keep, 0, 100, f"{where}.keep")
+    within(environment.space, 0, _LONGEST_SPACE, f"{where}.space")
 
 
 def _server(server: ServerPolicy, runtime: RuntimePolicy, where: str) -> None:
@@ -188,19 +184,16 @@ def _server(server: ServerPolicy, runtime: RuntimePolicy, where: str) -> None:
             f"{server.environment!r} is no environment of the profile inference",
             f"one of {', '.join(known) or 'those that dl_runtime.environments has to name'}",
         )
-    if server.engine not in ENGINES:
-        raise InputError(f"{where}.engine", f"found {server.engine!r}", f"one of {', '.join(ENGINES)}")
+    one_of(server.engine, ENGINES, f"{where}.engine")
     if server.tensor_parallel < 1 or (server.replicas is not None and server.replicas < 1):
         raise InputError(where, "found less than one GPU or replica", "count from 1")
-    if not 1 <= server.port <= _MOST_SERVERS_PORT:
-        raise InputError(f"{where}.port", f"found {server.port}", f"expected 1 to {_MOST_SERVERS_PORT}")
-    if server.user is not None:
-        _like(server.user, _USER, f"{where}.user", "the name of a user")
+    within(server.port, 1, _MOST_SERVERS_PORT, f"{where}.port")
+    like(server.user, _USER, f"{where}.user", "the name of a user")
     if server.model.startswith("-"):
         # Never the word itself, which may end in a secret.
         raise InputError(f"{where}.model", "is a word for the engine", "name a folder or a model")
-    _like(server.model, _WORD, f"{where}.model", "one word without blanks and quotes")
-    _like(server.host, _HOST, f"{where}.host", "an address or a name to listen on")
+    like(server.model, _WORD, f"{where}.model", "one word without blanks and quotes")
+    like(server.host, _HOST, f"{where}.host", "an address or a name to listen on")
     for number, word in enumerate(server.arguments):
         place = f"{where}.arguments[{number}]"
         # Never the word itself: what follows an = may be the secret.
@@ -223,9 +216,3 @@ def _means(name: str, words: tuple[str, ...]) -> bool:
     name = name.replace("_", "-")
     begun = name.startswith("--") and len(name) > 2 and name not in _WHOLE
     return name in words or (begun and any(word.startswith(name) for word in words))
-
-
-def _like(value: str, pattern: re.Pattern[str], where: str, wanted: str) -> str:
-    if not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")
-    return value

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
+from .values import like, one_of, packages, within
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}", re.ASCII)
-_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9+.*?_-]*", re.ASCII)
-_VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
 _URI = re.compile(r"(?:https?|file)://?[!-~]+", re.ASCII)
 _WORDS = re.compile(r"[!-~]+(?: [!-~]+)*", re.ASCII)
 _PIN = re.compile(r"(?:origin|release|version) [ -~]+", re.ASCII)
@@ -37,9 +36,9 @@ class PinPolicy:
 class SourcePolicy:
     """An archive, mirror or offline folder.
 
-    uris, suites, components: as in sources.list(5), with blanks between; of a flat folder "file:/srv/debs" and "./". Of
-    rpm the uris are the base addresses. key: its public key, as text. trusted: it has none, and is believed all the
-    same (a folder on the node only). exclude: packages that are never taken from it.
+    uris, suites, components: as in sources.list(5), with blanks between, and without a user or a password; of a flat
+    folder "file:/srv/debs" and "./". Of rpm the uris are the base addresses. key: its public key, as text. trusted: it
+    has none, and is believed all the same (a folder on the node only). exclude: packages that are never taken from it.
     """
 
     name: str
@@ -94,20 +93,19 @@ def must_be_sound(software: SoftwarePolicy, kernel: Optional[KernelPolicy], wher
             )
         names.append(source.name)
     _pins(software.pins, f"{where}.software.pins")
-    if not 0 <= software.wait <= 86400:
-        raise InputError(f"{where}.software.wait", f"found {software.wait}", "expected 0 to 86400 seconds")
+    within(software.wait, 0, 86400, f"{where}.software.wait", "0 to 86400 seconds")
     if kernel is not None:
         _kernel(kernel, f"{where}.kernel")
 
 
 def _source(source: SourcePolicy, where: str) -> None:
-    _like(source.name, _NAME, f"{where}.name", "lower-case letters, digits and -")
+    like(source.name, _NAME, f"{where}.name", "lower-case letters, digits and -")
     for uri in source.uris.split(" "):
-        _like(uri, _URI, f"{where}.uris", "addresses like https://archive.example/debian or file:/srv/debs")
+        _address(uri, f"{where}.uris")
     for key in ("suites", "components"):
         value = getattr(source, key)
         if value or key == "suites":
-            _like(value, _WORDS, f"{where}.{key}", "words with one blank between")
+            like(value, _WORDS, f"{where}.{key}", "words with one blank between")
     if source.key is not None and not source.key.strip().startswith(_KEY_BEGINS):
         raise InputError(
             f"{where}.key", "is no public key", f"expected a text that begins with {_KEY_BEGINS}"
@@ -120,8 +118,23 @@ def _source(source: SourcePolicy, where: str) -> None:
             f"{where}.key", "missing", "give the archive's public key; a folder may be trusted instead"
         )
     for pattern in source.exclude:
-        _like(pattern, _PATTERN, f"{where}.exclude", "names of packages, with * and ?")
+        like(pattern, _PATTERN, f"{where}.exclude", "names of packages, with * and ?")
     _pins(source.pins, f"{where}.pins")
+
+
+def _address(uri: str, where: str) -> None:
+    """Raises InputError, which never tells the address: one that is written wrong may hold a secret, too."""
+    if not uri.startswith("file:") and ("@" in uri or "?" in uri):
+        raise InputError(
+            where,
+            "has a user, a password or a query in it, which every reader of plan, report and node would see",
+            "leave it out; apt reads them from /etc/apt/auth.conf.d (apt_auth.conf(5)), mode 0600, and dnf from a "
+            "repository file of your own",
+        )
+    if not _URI.fullmatch(uri):
+        raise InputError(
+            where, "is no address", "expected ones like https://archive.example/debian or file:/srv/debs"
+        )
 
 
 def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:
@@ -130,8 +143,8 @@ def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:
         if not pin.packages:
             raise InputError(f"{place}.packages", "names nothing", "name packages or patterns")
         for pattern in pin.packages:
-            _like(pattern, _PATTERN, f"{place}.packages", "names of packages, with * and ?")
-        _like(pin.pin, _PIN, f"{place}.pin", "origin, release or version, and what it is")
+            like(pattern, _PATTERN, f"{place}.packages", "names of packages, with * and ?")
+        like(pin.pin, _PIN, f"{place}.pin", "origin, release or version, and what it is")
         if not -32768 <= pin.priority <= 32767 or pin.priority == 0:
             raise InputError(
                 f"{place}.priority", f"found {pin.priority}", "expected a number like 1001 or -1"
@@ -139,22 +152,12 @@ def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:
 
 
 def _kernel(kernel: KernelPolicy, where: str) -> None:
-    for name, version in kernel.packages.items():
-        _like(name, _PACKAGE, f"{where}.packages", "names of packages, without * and ?")
-        _like(version, _VERSION, f"{where}.packages.{name}", "a version to the last digit")
+    packages(kernel.packages, f"{where}.packages")
     for number, word in enumerate(kernel.arguments):
-        _like(word, _ARGUMENT, f"{where}.arguments[{number}]", "key or key=value, without blanks")
+        like(word, _ARGUMENT, f"{where}.arguments[{number}]", "key or key=value, without blanks")
     for number, word in enumerate(kernel.without):
-        _like(word, _ARGUMENT, f"{where}.without[{number}]", "a key like iommu or pci=realloc")
-    if kernel.profile is not None:
-        _like(kernel.profile, _PROFILE, f"{where}.profile", "the name of a profile of tuned")
+        like(word, _ARGUMENT, f"{where}.without[{number}]", "a key like iommu or pci=realloc")
+    like(kernel.profile, _PROFILE, f"{where}.profile", "the name of a profile of tuned")
     for size, count in kernel.huge_pages.items():
-        if size not in HUGE_PAGES:
-            raise InputError(f"{where}.huge_pages.{size}", "is no size", f"one of {', '.join(HUGE_PAGES)}")
-        if not 0 < count <= _MOST_PAGES:
-            raise InputError(f"{where}.huge_pages.{size}", f"found {count}", f"expected 1 to {_MOST_PAGES}")
-
-
-def _like(value: str, pattern: re.Pattern[str], where: str, wanted: str) -> None:
-    if not pattern.fullmatch(value):
-        raise InputError(where, f"found {value[:80]!r}", f"expected {wanted}")
+        one_of(size, HUGE_PAGES, f"{where}.huge_pages.{size}")
+        within(count, 1, _MOST_PAGES, f"{where}.huge_pages.{size}")

@@ -14,9 +14,10 @@ from . import container_facts, limit_facts
 from .codec import InputError
 from .cpulist import parse_cpulist
 from .pci import normalise_address
+from .values import like, one_of
 
 if TYPE_CHECKING:
-    from .facts import Facts
+    from .facts import Facts, PciDevice
 
 P2P_STATES = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
 P2P_CAPABILITIES = ("read", "write", "nvlink", "atomics", "pcie")
@@ -25,6 +26,8 @@ _BLUEFIELD = ("nic", "dpu", "", None)
 _MOST_GPUS = 128
 _MOST_NICS = 2048
 _LEVELS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+_NAME = re.compile(r"[A-Za-z0-9_.:@+-]{1,64}")
+_UDEV_PATH = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 def must_be_sound(facts: Facts, where: str) -> None:
@@ -75,10 +78,7 @@ def must_be_sound(facts: Facts, where: str) -> None:
     for n, node in enumerate(facts.numa):
         _cpulist(node.cpus, f"{where}.numa[{n}].cpus")
     for n, path in enumerate(facts.paths):
-        if path.level not in _LEVELS:
-            raise InputError(
-                f"{where}.paths[{n}].level", f"found {path.level!r}", f"expected one of {', '.join(_LEVELS)}"
-            )
+        one_of(path.level, _LEVELS, f"{where}.paths[{n}].level")
     for n, pair in enumerate(facts.p2p):
         if pair.status not in P2P_STATES or pair.capability not in (*P2P_CAPABILITIES, None):
             raise InputError(
@@ -97,7 +97,7 @@ def must_be_sound(facts: Facts, where: str) -> None:
     _unique((str(gpu.index) for gpu in facts.gpus), f"{where}.gpus", "index")
     _unique((nic.name for nic in facts.nics), f"{where}.nics", "name")
     _unique((str(node.id) for node in facts.numa), f"{where}.numa", "id")
-    _acyclic(facts, where)
+    must_be_a_tree(facts.pci, where)
 
 
 def _address(address: Optional[str], where: str) -> None:
@@ -107,14 +107,12 @@ def _address(address: Optional[str], where: str) -> None:
 
 def _name(name: Optional[str], where: str) -> None:
     """Names go into configuration files and commands."""
-    if name is not None and not re.fullmatch(r"[A-Za-z0-9_.:@+-]{1,64}", name):
-        raise InputError(where, f"found {name[:40]!r}", "expected a name of letters, digits and _ . : @ + -")
+    like(name, _NAME, where, "a name of letters, digits and _ . : @ + -")
 
 
 def _udev_path(path: Optional[str], where: str) -> None:
     """A path of a device goes into files that read it as a pattern."""
-    if path is not None and not re.fullmatch(r"[A-Za-z0-9_.:-]{1,128}", path):
-        raise InputError(where, f"found {path[:40]!r}", "expected a path of udev's like pci-0000:18:00.0")
+    like(path, _UDEV_PATH, where, "a path of udev's like pci-0000:18:00.0")
 
 
 def _not_negative(value: Optional[float], where: str) -> None:
@@ -135,8 +133,9 @@ def _unique(values: Iterable[str], where: str, what: str) -> None:
         seen.add(value)
 
 
-def _acyclic(facts: Facts, where: str) -> None:
-    parent = {device.address: device.parent for device in facts.pci}
+def must_be_a_tree(devices: Iterable[PciDevice], where: str) -> None:
+    """Raises InputError for a PCI function that hangs below itself."""
+    parent = {device.address: device.parent for device in devices}
     sound: set[str] = set()
     for address in parent:
         way: set[str] = set()

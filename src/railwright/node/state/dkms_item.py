@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Optional
 
-from ..discover.module_age import behind, installed, releases, tree_of
+from ..discover.module_age import Ask, behind, installed, releases, tree_of
 from .fields import Fields
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .made_item import item_name, one_word
@@ -19,8 +19,9 @@ _STANDING = "already built for kernel"
 
 
 class DkmsModuleItem(Item):
-    """`{"kind": "dkms_module", "name": "nvidia"}`: its modules are no older than the RDMA stack's beside the kernel's.
+    """`{"kind": "dkms_module", "name": "nvidia"}`: its modules go with the RDMA stack's that lie beside the kernel's.
 
+    name: as every archive but Debian's has it; what DKMS calls nvidia-current-open is nvidia here.
     The cell is "current" or "older", of all kernels together; it is not recorded: building again takes nothing away.
     """
 
@@ -41,12 +42,13 @@ class DkmsModuleItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         tree = tree_of(node.root)
-        old = [release for release in releases(tree) if behind(tree, release)]
+        ask = _ask(node)
+        old = [release for release in releases(tree) if behind(tree, release, ask)]
         told = {release: installed(tree, self.module, release) for release in old}
         mine = tuple(release for release, one in told.items() if one is not None)
         others = [release for release, one in told.items() if one is None]
         note = (
-            f"kernel {', '.join(others)}: its GPU modules are older than the RDMA stack, and DKMS did not build them"
+            f"kernel {', '.join(others)}: its GPU modules were built against another RDMA stack, and not by DKMS"
             if others
             else ""
         )
@@ -74,14 +76,14 @@ class DkmsModuleItem(Item):
             one = installed(tree, self.module, release)
             if one is None:
                 continue
-            version, architecture = one
-            which = ["-m", self.module, "-v", version, "-k", release, "-a", architecture]
+            known, version, architecture = one
+            which = ["-m", known, "-v", version, "-k", release, "-a", architecture]
             for verb in ("build", "install"):
                 said = run(["dkms", verb, *which, "--force"])
                 if said.code != 0:
-                    log = f"/var/lib/dkms/{self.module}/{version}/build/make.log"
+                    log = f"/var/lib/dkms/{known}/{version}/build/make.log"
                     raise Refused(
-                        f"dkms {verb} of {self.module} {version} for kernel {release} ended with {said.code}: "
+                        f"dkms {verb} of {known} {version} for kernel {release} ended with {said.code}: "
                         f"{last_words(said, 4)}",
                         f"see {log}; until it is built GPUDirect RDMA by nvidia_peermem does not work there",
                         changed=verb == "install",
@@ -89,15 +91,16 @@ class DkmsModuleItem(Item):
                 if _STANDING in f"{said.out}{said.err}":
                     words = " ".join(map(shlex.quote, which))
                     raise Refused(
-                        f"this dkms leaves what it has built once as it is: {self.module} {version} for kernel "
-                        f"{release} is older than the RDMA stack",
+                        f"this dkms leaves what it has built once as it is: {known} {version} for kernel "
+                        f"{release} was built against another RDMA stack",
                         f"on a drained node: `dkms unbuild {words}`, then `dkms install {words}`; "
                         "in between the kernel has no GPU modules",
                     )
-            if behind(tree, release):
+            if behind(tree, release, _ask(node)):
                 raise Refused(
-                    f"dkms built {self.module} for kernel {release}, and it is still older than the RDMA stack's",
-                    "look at the clock of the node, then run again",
+                    f"dkms built {known} {version} for kernel {release}, and it still does not go with the RDMA stack",
+                    "see whether /usr/src/ofa_kernel* has this stack's headers and Module.symvers, and look at the "
+                    "clock of the node",
                     changed=True,
                 )
         return Done()
@@ -107,3 +110,15 @@ class DkmsModuleItem(Item):
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         return "rebuild"
+
+
+def _ask(node: Node) -> Optional[Ask]:
+    run = node.tools
+    if run is None:
+        return None
+
+    def ask(argv: Sequence[str]) -> Optional[str]:
+        said = run(argv)
+        return said.out if said.ok else None
+
+    return ask

@@ -17,6 +17,7 @@ from .. import durable
 from ..model import InputError
 from ..model.runtime_policy import index_address, plain_path
 from ..model.wheel_lock import read_lock
+from ..words import some_of
 from . import environment_build, environment_files, files, wheelhouse
 from .environment_build import Build, Source
 from .fields import Fields, expected, sequence
@@ -106,7 +107,7 @@ class PythonEnvironmentItem(Item):
             state, differs = self._state(node, version)
             cells[_BUILD + version] = state
             if differs:
-                notes.append(f"{version} is damaged: {_few(differs)}")
+                notes.append(f"{version} is damaged: {some_of(differs, _TOLD)}")
         return Reading(cells, "; ".join(notes), detail)
 
     def _asked(self, node: Node) -> _Detail:
@@ -175,9 +176,8 @@ class PythonEnvironmentItem(Item):
         detail: _Detail = reading.detail
         if goal.cells.get(_BUILD + detail.version) != _WHOLE:
             return goal
-        first = ", ".join(pin.words for pin in self.lock.pins[:_TOLD])
-        more = f" and {len(self.lock.pins) - _TOLD} more" if len(self.lock.pins) > _TOLD else ""
-        told = f"{detail.version} of Python {detail.minor} from {self.source.words}: {first}{more}"
+        pins = some_of((pin.words for pin in self.lock.pins), _TOLD)
+        told = f"{detail.version} of Python {detail.minor} from {self.source.words}: {pins}"
         return Goal(goal.cells, (*goal.notes, told), goal.dropped)
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
@@ -357,8 +357,3 @@ def _source(fields: Fields) -> Source:
             where, "says not where its wheels come from", "give indexes, or a wheelhouse, and not both"
         )
     return Source(folder, tuple(addresses), netrc)
-
-
-def _few(words: list[str]) -> str:
-    more = f" and {len(words) - _TOLD} more" if len(words) > _TOLD else ""
-    return ", ".join(words[:_TOLD]) + more

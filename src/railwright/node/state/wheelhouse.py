@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..durable import digest_of
 from ..model.wheel_lock import Lock, Pin, normalised
+from ..words import some_of
 from .outcome import Refused
 
 # {distribution}-{version}(-{build})?-{python}-{abi}-{platform}.whl (binary distribution format, "File name
@@ -67,12 +68,13 @@ def must_hold(place: str, shown: str, lock: Lock) -> dict[str, str]:
         ) from None
     if other:
         raise Refused(
-            f"a wheel in {shown} is another file than was locked: {_few(other)}",
+            f"a wheel in {shown} is another file than was locked: {some_of(other, _TOLD)}",
             "put the file there that was locked, or lock anew and see what has changed",
         )
     if missing:
         raise Refused(
-            f"{shown} has no wheel of {_few(missing)}", "put it there: pip download --require-hashes -r LOCK"
+            f"{shown} has no wheel of {some_of(missing, _TOLD)}",
+            "put it there: pip download --require-hashes -r LOCK",
         )
     return found
 
@@ -100,8 +102,3 @@ def room_of(place: str, names: Sequence[str]) -> Room:
         except (OSError, zipfile.BadZipFile) as error:
             raise Refused(f"{name} cannot be read as a wheel: {error}", "put a whole file there") from None
     return Room(size, files)
-
-
-def _few(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _TOLD} more" if len(words) > _TOLD else ""
-    return ", ".join(words[:_TOLD]) + more

@@ -7,6 +7,8 @@ containerd services/server/config/config.go (1.7) and cmd/containerd/server/conf
 
 from __future__ import annotations
 
+import re
+
 # They are of one version; the base holds nvidia-ctk, and the tools hold the command that enroot's hook calls.
 TOOLKIT: tuple[str, ...] = (
     "nvidia-container-toolkit",
@@ -21,6 +23,15 @@ BAD_TOOLKITS: dict[str, str] = {
 # From here on the toolkit brings nvidia-cdi-refresh.service and .path, and writes /var/run/cdi/nvidia.yaml itself.
 FIRST_WITH_REFRESH = (1, 18)
 REFRESH_PATH, REFRESH_SERVICE = "nvidia-cdi-refresh.path", "nvidia-cdi-refresh.service"
+# That service runs where its ExecCondition finds the GPU module in modules.dep, and else ends without a word: 1.18.0
+# knows nvidia.ko with any ending, 1.18.1 nvidia.ko and nvidia-current.ko without one, 1.18.2 to 1.20.0 both with any
+# (NVIDIA/nvidia-container-toolkit, deployments/systemd by tag, and #1395, #1517; 2026-11). None knows the module of
+# Debian's open driver, nvidia-current-open.ko.
+REFRESHES: tuple[tuple[tuple[int, ...], re.Pattern[str]], ...] = (
+    ((1, 18, 2), re.compile(r"(?:nvidia|nvidia-current)\.ko(?:\..*)?")),
+    ((1, 18, 1), re.compile(r"(?:nvidia|nvidia-current)\.ko")),
+    ((1, 18, 0), re.compile(r"nvidia\.ko(?:\..*)?")),
+)
 CDI_FILE = "/var/run/cdi/nvidia.yaml"
 CDI_KIND = "nvidia.com/gpu"
 # `nvidia-ctk cdi generate` since 1.12.
@@ -41,3 +52,9 @@ FIRST_WITH_MERGED_SECTIONS = 3
 SECTIONS: dict[int, str] = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 # The CDI kinds that others write: NVIDIA's device plugin for Kubernetes and the GPU operator.
 OTHERS_KINDS: tuple[str, ...] = ("k8s.device-plugin.nvidia.com/gpu", "management.nvidia.com/gpu")
+
+
+def refreshes(toolkit: tuple[int, ...], module: str) -> bool:
+    """Whether this toolkit's own service writes a CDI file where the GPU module's file has this name."""
+    form = next((form for first, form in REFRESHES if toolkit >= first), None)
+    return form is not None and form.fullmatch(module) is not None

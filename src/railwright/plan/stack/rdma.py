@@ -7,6 +7,7 @@ installation", profile doca-ofed (2026-08); azhpc-images and lsr hpc (2026-08).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
 # DOCA-OFED's alone. kernel-mft-dkms and mft come with it, and are also in NVIDIA's CUDA archive; doca-host holds no
@@ -14,8 +15,16 @@ from fnmatch import fnmatchcase
 DOCA_ONLY: tuple[str, ...] = (
     "doca-ofed*", "doca-extra", "doca-networking", "doca-all", "mlnx-ofed-kernel*", "kmod-mlnx-ofa_kernel*",
     "mlnx-ofa_kernel*", "mlnx-fw-updater*", "ofed-scripts", "mlnx-ethtool", "mlnx-iproute2", "iser-dkms", "isert-dkms",
-    "srp-dkms", "mlnx-nvme-dkms", "mlnx-nfsrdma-dkms",
+    "srp-dkms", "mlnx-nvme-dkms", "mlnx-nfsrdma-dkms", "linux-modules-doca-ofed-*", "linux-main-modules-doca-ofed-*",
 )  # fmt: skip
+# Whose build of the modules a package brings, by patterns of its name. Canonical's are in Ubuntu 26.04: prebuilt ones
+# for each flavour of the kernel, and their source for DKMS, by DOCA's release (packages.ubuntu.com, resolute, 2026-11).
+PREBUILT, CANONICAL = "Canonical's prebuilt modules", "Canonical's source for DKMS"
+BUILDS: dict[str, tuple[str, ...]] = {
+    "NVIDIA's modules": ("mlnx-ofed-kernel*", "kmod-mlnx-ofa_kernel*", "mlnx-ofa_kernel*"),
+    PREBUILT: ("linux-modules-doca-ofed-*", "linux-main-modules-doca-ofed-*"),
+    CANONICAL: ("doca-ofed-*-dkms",),
+}
 # Those two bring packages of one name; the version tells whose it is ("2507mlnx58-1", "58mlnx43-1.58203").
 USER_SPACE: tuple[str, ...] = (
     "rdma-core", "rdmacm-utils", "libibverbs1", "libibverbs", "libibverbs-dev", "ibverbs-providers", "ibverbs-utils",
@@ -31,6 +40,16 @@ _VENDOR = re.compile(r"mlnx|doca", re.IGNORECASE)
 def bare(name: str) -> str:
     """A package's name without its architecture."""
     return name.partition(":")[0]
+
+
+def builds(names: Iterable[str]) -> dict[str, list[str]]:
+    """Which builds of DOCA-OFED's modules these packages bring, each with its packages."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        for build, patterns in BUILDS.items():
+            if any(fnmatchcase(bare(name), pattern) for pattern in patterns):
+                found.setdefault(build, []).append(name)
+    return found
 
 
 def is_doca(name: str, version: str) -> bool:
