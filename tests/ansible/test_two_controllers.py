@@ -77,7 +77,9 @@ def first_controller(rack: Rack, folder: Path, *, fail: bool = False) -> Iterato
 
 
 def locks(node: FakeNode) -> list[str]:
-    return sorted(path.name for path in (node.tree / "run").glob("railwright*"))
+    """What of ours is in /run, but for code that is kept there till the next boot."""
+    names = (path.name for path in (node.tree / "run").glob("railwright*"))
+    return sorted(name for name in names if not name.startswith("railwright.code."))
 
 
 def told(run: Run) -> str:
