@@ -21,6 +21,7 @@ from railwright.node.discover import discover
 from railwright.node.discover.software import release_key
 from railwright.node.model import Facts, Plan, Slice, to_json
 from railwright.node.model.software import Software
+from railwright.plan.stack.pairs import bad_pair, version
 from tests.lab import cache, debian
 from tests.lab.shell import ask
 
@@ -61,15 +62,15 @@ class System:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(f"{release}\n", encoding="utf-8")
 
-    def older_kernel(self) -> str:
-        """The release of the newest kernel of this series that is served and not there. Skips where none is."""
+    def older_kernel(self, before: str) -> str:
+        """The release of the newest kernel of this series from before that one. Skips where none is served."""
         told = self.run(
             "apt-cache", "search", "--names-only", r"^linux-headers-6[.]12[.].*deb13-amd64$"
         ).stdout
         served = {line.split()[0].removeprefix("linux-headers-") for line in told.splitlines()}
-        older = sorted(served - {row.release for row in self.software.kernels}, key=release_key)
+        older = sorted((one for one in served if version(one) < version(before)), key=release_key)
         if not older:
-            pytest.skip("the archive has one kernel of this series only")
+            pytest.skip(f"the archive has no kernel of this series from before {before}")
         return older[-1]
 
     def add_kernel(self, release: str) -> subprocess.CompletedProcess[str]:
@@ -83,17 +84,36 @@ class System:
         assert found is not None
         return found
 
+    @property
+    def driver(self) -> str:
+        """The driver's version, as dpkg has it."""
+        return self.run("dpkg-query", "-W", "-f", "${Version}", DRIVER).stdout
+
     def plan(self) -> Plan:
         """One that installs the driver that lies there."""
-        shown = self.run("dpkg-query", "-W", "-f", "${Version}", DRIVER).stdout
-        entry = {"kind": "packages", "name": "nvidia_driver", "system": "dpkg", "versions": {DRIVER: shown}}
+        entry = {
+            "kind": "packages",
+            "name": "nvidia_driver",
+            "system": "dpkg",
+            "versions": {DRIVER: self.driver},
+        }
         part = Slice("persistent", (entry,), "a test")
         return Plan(schema="railwright.plan/1", status="planned", slices={"nvidia_driver": part})
 
 
 def within(root: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """In the root file system, with processes and a /proc of its own; the last to get the processor."""
-    script = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
+    """In the root file system, with processes, a /proc and a /dev of its own; the last to get the processor.
+
+    Of this machine's devices there are a few, each a mount that nobody can remove: root builds there.
+    """
+    script = """
+        mount -t proc proc "$0/proc" && mount -t tmpfs -o mode=755 dev "$0/dev" || exit
+        mkdir "$0/dev/shm" "$0/dev/pts"
+        for name in null zero full random urandom; do
+            : > "$0/dev/$name" && mount --bind "/dev/$name" "$0/dev/$name" || exit
+        done
+        ln -s /proc/self/fd "$0/dev/fd" && exec chroot "$0" "$@"
+    """
     spaces = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     argv = ("nice", "-n", "15", *spaces, "sh", "-c", script, str(root), *argv)
@@ -176,7 +196,9 @@ def test_debian_13_does_not_build_its_driver_and_the_gate_keeps_the_kernel(trixi
 def test_the_pair_that_is_named_works_and_the_kernel_of_it_stays_as_it_runs(trixie: System) -> None:
     """The way out that the refusal names: a kernel from before the change beside the one that lacks the module."""
     (without,) = trixie.software.kernels
-    older = trixie.older_kernel()
+    pair = bad_pair(trixie.driver, without.release)
+    assert pair is not None
+    older = trixie.older_kernel(pair.since)
     came = trixie.add_kernel(older)
     status = trixie.run("dkms", "status").stdout.strip()
     print("\napt ended with", came.returncode, "\ndkms status:", status)

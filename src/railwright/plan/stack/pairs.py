@@ -37,12 +37,13 @@ class BadPair:
 BAD_PAIRS: tuple[BadPair, ...] = (
     BadPair(
         "550",
-        "6.12.117",
+        "6.12.107",
         None,
         "6.13",
         "nv-pci.c: too few arguments to function pci_resize_resource (the stable series took a change of it)",
         "550.163.01 with a 6.12 kernel from before that change, 535.261.03 with 6.1 or 6.12.95, or 580 and later",
-        "built on Debian 13, from main and from backports: fails with 6.12.117; 535.261.03 built on Debian 12, 2026-11",
+        "built on Debian 13, from main and from backports: fails with 6.12.117, and 6.12.107 declares it alike; "
+        "535.261.03 built on Debian 12, 2026-11",
     ),
 )
 
