@@ -135,20 +135,23 @@ def test_dpkgs_record_is_read_word_for_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "torn"),
+    ("words", "torn", "cell"),
     [
-        ("ok installed", False),
-        ("ok unpacked", False),
-        ("ok half-configured", False),
-        ("ok half-installed", True),
-        ("reinstreq half-installed", True),
+        ("ok installed", False, "1"),
+        ("ok unpacked", False, "1 unpacked"),
+        ("ok half-configured", False, "1 half-configured"),
+        ("ok half-installed", True, "1 half-installed"),
+        ("reinstreq half-installed", True, "1 half-installed"),
+        ("reinstreq installed", True, "1 reinstreq"),
         # dpkg 1.21 is here for as long as a sync takes, and neither configures nor removes what it left so.
-        ("reinstreq unpacked", True),
+        ("reinstreq unpacked", True, "1 unpacked"),
     ],
 )
-def test_what_dpkg_wants_installed_anew_is_told_by_its_flag_as_well(words: str, torn: bool) -> None:
+def test_what_dpkg_wants_installed_anew_is_told_by_its_flag_as_well(
+    words: str, torn: bool, cell: str
+) -> None:
     found = dpkg.read_status(f"Package: rw-slow\nStatus: install {words}\nVersion: 1\n")
-    assert found["rw-slow"].torn is torn
+    assert (found["rw-slow"].torn, found["rw-slow"].cell) == (torn, cell)
 
 
 def test_a_simulation_is_read_word_for_word() -> None:
@@ -269,6 +272,24 @@ def test_entries_of_the_boot_loader_specification_take_what_grubenv_holds() -> N
     assert cmdline.bls_options("title x\noptions $kernelopts $tuned quiet\n", environment).split() == [
         "root=1", "ro", "iommu=pt", "quiet",
     ]  # fmt: skip
+    assert cmdline.options_of("options\ninitrd /x\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "edited"),
+    [
+        ('root=1 dyndbg="file a.c  +p" ro', 'root=1 dyndbg="file a.c  +p" ro iommu=pt'),
+        ('x="a iommu=off b"  ro', 'x="a iommu=off b"  ro iommu=pt'),
+        ("x='a  iommu=off b' iommu=off ro", "x='a  iommu=off b' iommu=pt ro"),
+        ("ro -- single iommu=off", "ro iommu=pt -- single iommu=off"),
+        ("iommu=soft  ro iommu=off --", "iommu=pt  ro --"),
+        ('ro x="a  b', 'ro x="a  b iommu=pt'),
+        ("-- single", "iommu=pt -- single"),
+        ("root=1 pci=nocrs iommu=off ro $tuned_params", "root=1 pci=nocrs iommu=pt ro $tuned_params"),
+    ],
+)
+def test_an_edited_entry_keeps_what_is_in_quotes_what_is_inits_and_blanks(options: str, edited: str) -> None:
+    assert cmdline.bls_edited(options, {"iommu"}, ["iommu=pt"]) == edited
 
 
 CAUSES = [

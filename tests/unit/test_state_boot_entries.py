@@ -21,20 +21,34 @@ class Grubby:
     """grubby --update-kernel=ALL, on entries with their words in them and on /etc/default/grub.
 
     It compares names. Fedora's and RHEL 9's takes every word of a name away, then adds what it was given; the first
-    one of the Boot Loader Specification (rhboot/grubby fdb5c76, update_args) takes the first word's place. fails: how
-    it ends, after its work.
+    one of the Boot Loader Specification (rhboot/grubby fdb5c76, update_args) takes the first word's place. RHEL 8's
+    leaves entries with $kernelopts and edits that variable in grubenv. expands: it puts the values of other variables
+    into the entry, as its expand_var does. fails: how it ends, after its work.
     """
 
     node: Path
     first: bool = False
+    expands: bool = False
     fails: str = ""
     calls: list[list[str]] = field(default_factory=list)
 
     def __call__(self, argv: Sequence[str]) -> Said:
         self.calls.append(list(argv))
         for path in (self.node / "boot/loader/entries").glob("*.conf"):
-            path.write_text(
-                re.sub(r"(?m)^options (.*)$", lambda m: f"options {self.edit(m[1], argv)}", path.read_text())
+            if "$kernelopts" not in path.read_text():
+                path.write_text(
+                    re.sub(
+                        r"(?m)^options (.*)$", lambda m: f"options {self.edit(m[1], argv)}", path.read_text()
+                    )
+                )
+        environment = self.node / "boot/grub2/grubenv"
+        if environment.exists():
+            environment.write_text(
+                re.sub(
+                    r"(?m)^kernelopts=(.*)$",
+                    lambda m: f"kernelopts={self.edit(m[1], argv)}",
+                    environment.read_text(),
+                )
             )
         default = self.node / "etc/default/grub"
         if default.exists():
@@ -48,6 +62,10 @@ class Grubby:
 
     def edit(self, line: str, argv: Sequence[str]) -> str:
         words = line.split()
+        if self.expands:
+            text = (self.node / "boot/grub2/grubenv").read_text()
+            values = dict(one.split("=", 1) for one in text.splitlines() if "=" in one)
+            words = " ".join(values.get(one[1:]) or one if one[0] == "$" else one for one in words).split()
         given = {option.partition("=")[0]: option.partition("=")[2].split() for option in argv[2:]}
         for word in given.get("--remove-args", []):
             words = [one for one in words if one != word and ("=" in word or named(one) != word)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Callable, Optional
 
 GRUB, BLS = "grub", "bls"
@@ -16,6 +16,8 @@ BLS_FOLDER = "/boot/loader/entries"
 GRUB_DEFAULT, KERNEL_CMDLINE = "/etc/default/grub", "/etc/kernel/cmdline"
 # Debian's and Ubuntu's grub-mkconfig reads /etc/default/grub.d/*.cfg after the main file, in the order of their names.
 DROP_INS = "/etc/default/grub.d"
+# The variable of grubenv that RHEL 8's entries take their words from: there grubby writes it, and not the entries.
+KERNEL_OPTIONS = "kernelopts"
 GRUBBY, UPDATE_GRUB = "grubby", "update-grub"
 MENU_MAKERS = (UPDATE_GRUB, "grub-mkconfig")
 # The way out that dracut lays beside the kernels of RHEL (51-dracut-rescue.install): a copy that has no modules of its
@@ -31,7 +33,9 @@ _DROP_IN = re.compile(
     r'^GRUB_CMDLINE_LINUX_DEFAULT="\$\{GRUB_CMDLINE_LINUX_DEFAULT:\+[^}]*\}([^"]*)"$', re.MULTILINE
 )
 _DEFAULT = re.compile(r"^GRUB_CMDLINE_LINUX=(.*)$", re.MULTILINE)
-_OPTIONS = re.compile(r"^options\s+(.*)$", re.MULTILINE)
+_OPTIONS = re.compile(r"^options[ \t]+(.*)$", re.MULTILINE)
+# A word as it is written, with the blanks before it; those between quotes are its own.
+_PIECE = re.compile(r"""(\s*)((?:"(?:[^"\\]|\\.)*"|'[^']*'|\\.|\S)+)""", re.DOTALL)
 # What GRUB's script takes as it stands in a word (grub-core/script/yylex.l); ";" ends a command there.
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*", re.ASCII)
 _ENDS = ";&|<>{}\n"
@@ -148,8 +152,8 @@ def lacking(line: str, wanted: Sequence[str]) -> list[str]:
 
 
 def words_of_keys(line: str, keys: Collection[str]) -> str:
-    """The words of a command line that set one of these, in their order."""
-    return " ".join(word for word in words(line) if key_of(word) in keys)
+    """The kernel's words of a command line that set one of these, in their order."""
+    return " ".join(word for word in words(line.partition(" -- ")[0]) if key_of(word) in keys)
 
 
 def grub_lines(menu: str) -> list[str]:
@@ -189,9 +193,41 @@ def options_of(entry: str) -> str:
 
 
 def bls_options(entry: str, environment: Mapping[str, str]) -> str:
-    """The kernel's words of an entry, with $kernelopts and the like put in."""
-    given = options_of(entry).split()
+    """The options of an entry, with $kernelopts and the like put in."""
+    return expanded(options_of(entry), environment)
+
+
+def expanded(options: str, environment: Mapping[str, str]) -> str:
+    """Options with what grubenv has for their $variables."""
+    given = [word for pieces in _pieces(options) for _, word in pieces]
     return " ".join(environment.get(word[1:], "") if word.startswith("$") else word for word in given)
+
+
+def of_variables(options: str, environment: Mapping[str, str]) -> list[str]:
+    """The words that $variables of these options stand for."""
+    return [
+        word
+        for variable in written(options)
+        if variable.startswith("$")
+        for word in written(environment.get(variable[1:], ""))
+    ]
+
+
+def written(options: str) -> list[str]:
+    """The kernel's words of options as they are written; what follows "--" is init's."""
+    return [word for _, word in _pieces(options)[0]]
+
+
+def meant(options: str) -> list[str]:
+    """The kernel's words of options as GRUB's script takes them."""
+    return [word for one in written(options) for word in grub_words(one)[:1]]
+
+
+def _pieces(options: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Words as they are written, each with the blanks before it: the kernel's, and those from "--" on."""
+    found = _PIECE.findall(options)
+    end = next((place for place, (_, word) in enumerate(found) if word == "--"), len(found))
+    return found[:end], found[end:]
 
 
 def bls_written(names: Sequence[str], read: Callable[[str], Optional[str]]) -> list[str]:
@@ -217,30 +253,38 @@ def bls_lines(names: Sequence[str], read: Callable[[str], Optional[str]]) -> lis
 def bls_edited(options: str, keys: Collection[str], wanted: Sequence[str]) -> str:
     """The options of an entry, as they are written, with `wanted` for these keys and every other word as it stands.
 
-    A word comes where the one that it replaces stood, so that what goes back gives the line that was there.
+    A word comes where the one that it replaces stood, so that what goes back gives the line that was there; without
+    one it comes last, before the "--" that ends what is the kernel's.
     """
-    left, found = list(wanted), []
-    for written in options.split():
-        key = _written_key(written)
+    kernels, inits = _pieces(options)
+    left = list(wanted)
+    found: list[tuple[str, str]] = []
+    for blanks, word in kernels:
+        key = _written_key(word)
         if key in keys:
-            found += [quoted(word) for word in left if key_of(word) == key]
-            left = [word for word in left if key_of(word) != key]
+            come = [quoted(one) for one in left if key_of(one) == key]
+            found += zip([blanks, *(" " for _ in come[1:])], come)
+            left = [one for one in left if key_of(one) != key]
         else:
-            found.append(written)
-    found += [quoted(word) for word in left]
-    meant = [word for written in found for word in grub_words(written)[:1] if _written_key(written) in keys]
-    if same_words(meant, wanted):
-        return " ".join(found)
-    others = [written for written in options.split() if _written_key(written) not in keys]
-    return " ".join([*others, *(quoted(word) for word in wanted)])
+            found.append((blanks, word))
+    found += [(" ", quoted(one)) for one in left]
+    if not same_words([one for one in meant(_joined(found)) if key_of(one) in keys], wanted):
+        found = [(blanks, word) for blanks, word in kernels if _written_key(word) not in keys]
+        found += [(" ", quoted(one)) for one in wanted]
+    return f"{_joined(found)} {_joined(inits)}".strip()
+
+
+def _joined(pieces: Sequence[tuple[str, str]]) -> str:
+    return "".join(blanks + word for blanks, word in pieces).strip()
 
 
 def same_words(left: Sequence[str], right: Sequence[str]) -> bool:
     """Whether these set the same: hugepages= belongs to the hugepagesz= before it, the last console= is the first."""
-    return sorted(left) == sorted(right) and _in_order(left) == _in_order(right)
+    return sorted(left) == sorted(right) and in_order(left) == in_order(right)
 
 
-def _in_order(given: Sequence[str]) -> list[str]:
+def in_order(given: Sequence[str]) -> list[str]:
+    """Those words whose order matters."""
     return [word for word in given if name_of(word).replace("-", "_") in _REPEATED and name_of(word) != "pci"]
 
 
@@ -253,19 +297,18 @@ def spellings(options: str, keys: Collection[str], wanted: Sequence[str]) -> lis
     """How words that set one of these keys, and are not wanted, are written: bare, in quotes, or with a tail that a ";"
     cuts off."""
     return [
-        written
-        for written in options.split()
-        if _written_key(written) in keys and grub_words(written)[0] not in wanted
+        word for word in written(options) if _written_key(word) in keys and grub_words(word)[0] not in wanted
     ]
+
+
+def others(options: str, keys: Collection[str]) -> list[str]:
+    """The kernel's words, as they are written, that set none of these."""
+    return [word for word in written(options) if _written_key(word) not in keys]
 
 
 def others_of_names(options: str, names: Collection[str], keys: Collection[str]) -> list[str]:
     """The words, as they are written, whose name before the "=" is one of these and that set none of the keys."""
-    return [
-        written
-        for written in options.split()
-        if name_of(written.lstrip("'\"")) in names and _written_key(written) not in keys
-    ]
+    return [word for word in others(options, keys) if name_of(word.lstrip("'\"")) in names]
 
 
 def name_of(word: str) -> str:
@@ -273,9 +316,18 @@ def name_of(word: str) -> str:
     return word.partition("=")[0]
 
 
-def _written_key(written: str) -> Optional[str]:
-    meant = grub_words(written)
-    return key_of(meant[0]) if meant else None
+def share_a_name(left: Sequence[str], right: Collection[str]) -> bool:
+    """Whether a word of the left and one of the right, or the key of one, have one name."""
+    return not _names(left).isdisjoint(_names(right))
+
+
+def _names(given: Iterable[str]) -> set[str]:
+    return {name_of(word.lstrip("'\"")).replace("-", "_") for word in given}
+
+
+def _written_key(word: str) -> Optional[str]:
+    taken = grub_words(word)
+    return key_of(taken[0]) if taken else None
 
 
 def grub_default(text: str) -> str:

@@ -15,7 +15,8 @@ from typing import Any, Optional
 
 from ..model import InputError
 from ..packages import cmdline
-from . import files
+from . import boot_entries, files
+from .command import Said
 from .fields import Fields, expected, mapping, sequence
 from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .made_item import item_name
@@ -35,6 +36,7 @@ _NOTHING = ""
 class _Detail:
     """loader: None for none that we know. running: the kernel's own command line. keys: what ours set, now or before.
     options: of entries, as they were before the first write, by the names of their files. back: they go back to that.
+    torn: a run was killed, or failed, between grubby's first write and the last of ours.
     """
 
     loader: Optional[str]
@@ -42,6 +44,7 @@ class _Detail:
     keys: Collection[str] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     back: bool = False
+    torn: bool = False
 
 
 class BootArgumentsItem(Item):
@@ -79,17 +82,17 @@ class BootArgumentsItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         loader = cmdline.loader_of(lambda path: os.path.exists(node.at(path)))
-        running = _text(node, _CMDLINE)
+        running = boot_entries.read_text(node, _CMDLINE)
         if loader is None:
             return Reading({}, detail=_Detail(loader, running))
         return (self._read_bls if loader == cmdline.BLS else self._read_grub)(node, kept, running)
 
     def _read_grub(self, node: Node, kept: Kept, running: Optional[str]) -> Reading:
-        text = _text(node, self.drop_in)
+        text = boot_entries.read_text(node, self.drop_in)
         if text is not None and not cmdline.is_ours(text):
             raise Foreign(f"{self.drop_in} was written by somebody else", "look at it and remove it")
         stands = _NOTHING if text is None else cmdline.read_drop_in(text)
-        menu = cmdline.grub_lines(_text(node, cmdline.GRUB_MENU) or "")
+        menu = cmdline.grub_lines(boot_entries.read_text(node, cmdline.GRUB_MENU) or "")
         cells: dict[str, Value] = {_ARGUMENTS: stands}
         known = kept.cells.get(_MENU)
         lacking = [line for line in menu if not cmdline.holds(line, self.arguments)]
@@ -102,13 +105,14 @@ class BootArgumentsItem(Item):
         for known in kept.cells.values():
             for value in (known.prior, *known.written):
                 keys |= {cmdline.key_of(word) for word in str(value).split()}
-        entries = [cmdline.words_of_keys(line, keys) for line in _bls_lines(node)]
+        entries = [cmdline.words_of_keys(line, keys) for line in boot_entries.command_lines(node)]
         if not entries:
             return Reading({}, detail=_Detail(None, running))
         # Where they differ, the one that is to be changed is told.
         other = [words for words in entries if not cmdline.same_words(words.split(), self.arguments)]
-        options = (kept.origin or {}) if kept.cells else _bls_options(node)
-        detail = _Detail(cmdline.BLS, running, keys, options)
+        options = (kept.origin or {}) if kept.cells else boot_entries.written_options(node)
+        torn = _ARGUMENTS in kept.cells and kept.cells[_ARGUMENTS].pending
+        detail = _Detail(cmdline.BLS, running, keys, options, torn=torn)
         return Reading({_ARGUMENTS: (other or entries)[0]}, self._note(running), detail)
 
     def _note(self, running: Optional[str]) -> str:
@@ -127,6 +131,8 @@ class BootArgumentsItem(Item):
 
     def goal(self, reading: Reading, kept: Kept) -> Goal:
         goal = super().goal(reading, _without_menu(kept))
+        if reading.detail.torn:
+            return Goal({**self.wanted(reading), **goal.cells}, goal.notes, goal.dropped)
         if _ARGUMENTS in goal.cells and _MENU in reading.cells:
             return Goal({**goal.cells, _MENU: _CURRENT}, goal.notes, goal.dropped)
         return goal
@@ -134,6 +140,8 @@ class BootArgumentsItem(Item):
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
         goal = super().release(reading, _without_menu(kept), world)
         reading.detail.back = True
+        if reading.detail.torn and not goal.notes:
+            return Goal({_ARGUMENTS: kept.cells[_ARGUMENTS].prior})
         owed = kept.cells.get(_MENU)
         if _MENU in reading.cells and (_ARGUMENTS in goal.cells or (owed is not None and owed.pending)):
             return Goal({**goal.cells, _MENU: _CURRENT}, goal.notes)
@@ -152,7 +160,9 @@ class BootArgumentsItem(Item):
         tools_of(node)
         if reading.detail.loader == cmdline.BLS:
             _program(node, cmdline.GRUBBY)
-            _must_be_evaluated(node, str(goal.get(_ARGUMENTS, _NOTHING)).split())
+            words = str(goal[_ARGUMENTS]).split()
+            _must_be_evaluated(node, words)
+            boot_entries.grubby_options(node, reading.detail.keys, words)
             return
         _program(node, *cmdline.MENU_MAKERS)
         files.must_be_writable(node.root, self.drop_in, False)
@@ -186,8 +196,8 @@ class BootArgumentsItem(Item):
                 f"run {' '.join(argv)} by hand",
                 changed=True,
             )
-        wanted = cmdline.read_drop_in(_text(node, self.drop_in) or "").split()
-        menu = cmdline.grub_lines(_text(node, cmdline.GRUB_MENU) or "")
+        wanted = cmdline.read_drop_in(boot_entries.read_text(node, self.drop_in) or "").split()
+        menu = cmdline.grub_lines(boot_entries.read_text(node, cmdline.GRUB_MENU) or "")
         without = [line for line in menu if not cmdline.holds(line, wanted)]
         if wanted and (without or not menu):
             lacking = cmdline.lacking(without[0], wanted) if without else wanted
@@ -201,19 +211,29 @@ class BootArgumentsItem(Item):
         """grubby knows names only: one word of pci= takes every other away (grubby(8), --args). So it is told others'
         words of these names too, for its own files, and each entry then gets the line that it should have."""
         detail: _Detail = reading.detail
-        before = _bls_options(node)
-        said = tools_of(node)(
-            [cmdline.GRUBBY, "--update-kernel=ALL", *_told(node, detail.keys, words.split())]
-        )
+        variables = boot_entries.environment(node)
+        before = {
+            name: _whole(now, name, detail, variables)
+            for name, now in boot_entries.written_options(node).items()
+        }
+        told = boot_entries.grubby_options(node, detail.keys, words.split())
+        said = tools_of(node)([cmdline.GRUBBY, "--update-kernel=ALL", *told]) if told else Said(0)
         if said.code != 0:
-            _set_options(node, before)
+            boot_entries.set_options(node, before)
             raise Refused(
                 f"grubby ended with {said.code}: {last_words(said)}", "run it by hand", changed=True
             )
         wanted = {name: _wanted_of(name, detail, words) for name in before}
-        _set_options(node, {name: _edited(before[name], name, detail, wanted[name]) for name in before})
+        variables = boot_entries.environment(node)
+        lines = {
+            name: _edited(now, name, detail, wanted[name])
+            for name, now in before.items()
+            # What stands in grubenv is grubby's alone.
+            if not cmdline.share_a_name(cmdline.of_variables(now, variables), detail.keys)
+        }
+        boot_entries.set_options(node, lines)
         for name, its in wanted.items():
-            for line in cmdline.bls_lines([name], lambda path: _text(node, path)):
+            for line in cmdline.bls_lines([name], lambda path: boot_entries.read_text(node, path)):
                 if lacking := cmdline.lacking(line, its):
                     why = f"grubby ran, and an entry lacks {', '.join(lacking)}"
                     raise Refused(why, f"see {cmdline.BLS_FOLDER}/{name}", changed=True)
@@ -292,85 +312,45 @@ def _must_be_evaluated(node: Node, words: Sequence[str]) -> None:
 def _wanted_of(name: str, detail: _Detail, words: str) -> list[str]:
     """The words of ours that an entry should have: on the way back its own, as far as it was there then."""
     if detail.back and name in detail.options:
-        meant = cmdline.grub_words(detail.options[name])
-        return [word for word in meant if cmdline.key_of(word) in detail.keys]
+        return _ours(detail.options[name], detail)
     return words.split()
+
+
+def _ours(options: str, detail: _Detail) -> list[str]:
+    return [word for word in cmdline.meant(options) if cmdline.key_of(word) in detail.keys]
+
+
+def _whole(now: str, name: str, detail: _Detail, variables: Mapping[str, str]) -> str:
+    """The options of an entry with others' words of our names that grubby took away before a run was killed."""
+    before = detail.options.get(name)
+    if not detail.torn or before is None:
+        return now
+    has = [cmdline.key_of(word) for word in cmdline.meant(now)]
+    lost = {
+        cmdline.key_of(word): word
+        for written in _others(before, detail)
+        if cmdline.share_a_name([written], detail.keys)
+        for word in cmdline.meant(written)
+        if cmdline.key_of(word) not in has
+    }
+    whole = cmdline.bls_edited(now, lost, list(lost.values()))
+    # Where nobody changed anything else, they come where they stood.
+    if _meant(whole, detail, variables) == _meant(before, detail, variables):
+        return cmdline.bls_edited(before, detail.keys, _ours(now, detail))
+    return whole
+
+
+def _meant(options: str, detail: _Detail, variables: Mapping[str, str]) -> list[str]:
+    return sorted(cmdline.meant(" ".join(_others(cmdline.expanded(options, variables), detail))))
+
+
+def _others(options: str, detail: _Detail) -> list[str]:
+    return cmdline.others(options, detail.keys)
 
 
 def _edited(now: str, name: str, detail: _Detail, wanted: Sequence[str]) -> str:
     """The options of an entry with these words of ours; on the way back as they were, unless others changed them."""
     before = detail.options.get(name)
-    if detail.back and before is not None and _without(before, detail) == _without(now, detail):
+    if detail.back and before is not None and _others(before, detail) == _others(now, detail):
         return before
     return cmdline.bls_edited(now, detail.keys, wanted)
-
-
-def _without(options: str, detail: _Detail) -> str:
-    return cmdline.bls_edited(options, detail.keys, ())
-
-
-def _told(node: Node, keys: Collection[str], after: Sequence[str]) -> list[str]:
-    """What grubby is told: which words go, and which come."""
-    lines = cmdline.bls_written(_bls_names(node), lambda path: _text(node, path))
-    kept = [
-        cmdline.grub_default(_text(node, cmdline.GRUB_DEFAULT) or ""),
-        _text(node, cmdline.KERNEL_CMDLINE) or "",
-    ]
-    gone = [word for line in (*lines, *kept) for word in cmdline.spellings(line, keys, after)]
-    names = {
-        cmdline.name_of(word)
-        for word in after
-        if any(cmdline.quoted(word) not in line.split() for line in lines)
-    }
-    others = [word for line in (*kept, *lines) for word in cmdline.others_of_names(line, names, keys)]
-    # For kernels that come later: what they would have got, and what every entry has.
-    stays = [
-        word
-        for word in others
-        if any(word in line.split() for line in kept) or all(word in line.split() for line in lines)
-    ]
-    come = [*stays, *(cmdline.quoted(word) for word in after if cmdline.name_of(word) in names)]
-    return [
-        f"--{option}={' '.join(dict.fromkeys(words))}"
-        for option, words in (("remove-args", gone), ("args", come))
-        if words
-    ]
-
-
-def _set_options(node: Node, entries: Mapping[str, str]) -> None:
-    """Gives entries these options, as far as they have others; what stands in grubenv is grubby's alone."""
-    for name, options in entries.items():
-        path = f"{cmdline.BLS_FOLDER}/{name}"
-        found = files.read(node.root, path)
-        if found is None or "$" in options:
-            continue
-        text = cmdline.bls_replaced(found.data.decode("utf-8", "surrogateescape"), options)
-        data = text.encode("utf-8", "surrogateescape")
-        if data != found.data:
-            files.replace(node.root, path, files.Content(data, found.mode, found.uid, found.gid), found)
-
-
-def _bls_options(node: Node) -> dict[str, str]:
-    """The options of every entry as they are written, by the name of its file."""
-    texts = {name: _text(node, f"{cmdline.BLS_FOLDER}/{name}") for name in _bls_names(node)}
-    return {name: cmdline.options_of(text) for name, text in texts.items() if text and name.endswith(".conf")}
-
-
-def _bls_lines(node: Node) -> list[str]:
-    """The command line that every entry gives the kernel, with what grubenv adds to it."""
-    return cmdline.bls_lines(_bls_names(node), lambda path: _text(node, path))
-
-
-def _bls_names(node: Node) -> list[str]:
-    try:
-        return sorted(os.listdir(node.at(cmdline.BLS_FOLDER)))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-
-
-def _text(node: Node, path: str) -> Optional[str]:
-    try:
-        with open(node.at(path), encoding="utf-8", errors="backslashreplace") as file:
-            return file.read(4 * 1024 * 1024)
-    except (FileNotFoundError, NotADirectoryError):
-        return None

@@ -269,6 +269,7 @@ class _Run:
             self.record.made.extend(folder for folder in missing if folder not in self.record.made)
         for cell, value in step.goal.cells.items():
             if cell not in step.item.unrecorded:
+                step.taken += () if cell in kept.cells else (cell,)
                 known = kept.cells.setdefault(cell, KeptCell(step.item.prior(step.reading, cell), []))
                 known.pending = True
                 known.written += [] if value in known.written else [value]
@@ -335,14 +336,14 @@ class _Run:
                 self.reboots.settle(step.item, {**step.reading.cells, **step.goal.cells})
 
     def _forget_untouched(self, step: Step, kept: Kept) -> None:
-        """After a failure: a cell that still has its prior value is not ours."""
-        if step.releasing or not kept.cells:
+        """After a failure: a cell that this run took up and that still has its prior value is not ours."""
+        if step.releasing or not step.taken:
             return
         with suppress(InputError, OSError, Refused):  # then the record keeps what it has
             now = step.item.read(self.node, kept, World()).cells
             for cell, known in list(kept.cells.items()):
                 untouched = cell in now and step.item.as_before(now[cell], known.prior)
-                if known.pending and untouched and cell not in step.item.owed:
+                if cell in step.taken and untouched and cell not in step.item.owed:
                     del kept.cells[cell]
 
     @contextmanager

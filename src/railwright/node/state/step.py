@@ -12,7 +12,8 @@ from .outcome import Failure, ItemOutcome
 
 @dataclass(eq=False)
 class Step:
-    """releasing: the item goes back to its prior values. skipped: cells that the node would not let go."""
+    """releasing: the item goes back to its prior values. skipped: cells that the node would not let go.
+    taken: cells that the record did not have before this run."""
 
     name: str
     item: Item
@@ -23,6 +24,7 @@ class Step:
     notes: list[str] = field(default_factory=list)
     changed: bool = False
     skipped: tuple[str, ...] = ()
+    taken: tuple[str, ...] = ()
     failure: Optional[Failure] = None
 
     def tell(self, verb: str) -> ItemOutcome:
