@@ -109,7 +109,9 @@ def test_an_image_for_nvswitches_has_the_whole_set_and_every_chassis_finds_it_wh
     for name in ("nvidia-open", "nvidia-kernel-open-dkms", "nvidia-persistenced", "nvidia-fabricmanager"):
         assert listed[name]["version"] == FULL, name
     assert [line for line in made.warnings if line.startswith("nvidia_driver.no_gpu")] != []
-    assert [line for line in made.warnings if "fabric_manager" in line] == []
+    # Its policy names no nvlsm, so that it is no image for NVLink 5.
+    told_of = [line.partition(":")[0] for line in made.warnings if "fabric_manager" in line]
+    assert told_of == ["fabric_manager.nvlsm.no_gpu"]
     with_switches = node(made, tmp_path / "with", "2s_8xh100_10xcx7")
     assert (with_switches.room.tree / fabric_manager.CONDITION.lstrip("/")).is_file()
     lacking = node(made, tmp_path / "without", "2s_8xh100_10xcx7")

@@ -337,10 +337,38 @@ def test_an_image_for_nvswitches_has_a_fabric_manager_wherever_it_is_baked_and_b
         made, findings = fabric_manager.slice_of(facts, asked)
         assert made is not None
         assert [row["path"] for row in made.entries] == paths
-        assert findings == []
+        assert [found.code for found in findings] == ([] if facts.gpus else ["fabric_manager.nvlsm.no_gpu"])
         chosen, _ = nvidia_driver.choose(facts, asked)
         assert chosen is not None
         assert chosen.versions["nvidia-fabricmanager"] == chosen.versions["nvidia-open"] == "580.173.02-1"
+
+
+def test_an_image_for_nvlink_5_too_has_its_set_wherever_it_is_baked_and_boots() -> None:
+    asked = policy(image={"may_have": ["nvswitch"]}, fabric_manager={"nvlsm": "2025.10.11-1"})
+    switch = (rail("mlx5_8", management=True),)
+    for facts in (machine(), machine(*[H100] * 8, switches=4), machine(B200, nics=switch)):
+        made, findings = fabric_manager.slice_of(facts, asked)
+        assert made is not None
+        assert [row["path"] for row in made.entries] == [
+            fabric_manager.IB_UMAD, fabric_manager.CONDITION, fabric_manager.WANTED,
+        ]  # fmt: skip
+        assert findings == []
+        chosen, _ = nvidia_driver.choose(facts, asked)
+        assert chosen is not None
+        assert (chosen.versions["nvlsm"], chosen.versions["libnvsdm"]) == ("2025.10.11-1", "580.173.02-1")
+
+
+def test_an_image_without_nvlsm_says_that_it_is_none_for_nvlink_5_at_the_bake_and_on_such_a_board() -> None:
+    asked = policy(image={"may_have": ["nvswitch"]})
+    chosen, _ = nvidia_driver.choose(machine(), asked)
+    assert chosen is not None
+    assert chosen.versions["libnvsdm"] is None
+    (baked,) = fabric_manager.slice_of(machine(), asked)[1]
+    (woken,) = fabric_manager.slice_of(machine(B200), asked)[1]
+    assert (baked.code, baked.severity) == ("fabric_manager.nvlsm.no_gpu", "info")
+    assert (woken.code, woken.severity, woken.where) == ("fabric_manager.unseen", "warning", "GPU0")
+    for told in (baked, woken):
+        assert "state policy.fabric_manager.nvlsm" in told.remedy
 
 
 def test_an_image_that_says_nothing_of_nvswitches_is_told_how_to_ask_for_them() -> None:
@@ -350,33 +378,35 @@ def test_an_image_that_says_nothing_of_nvswitches_is_told_how_to_ask_for_them() 
 
 
 @pytest.mark.parametrize(
-    ("functions", "starts"),
+    ("functions", "starts", "starts_with_nvlsm"),
     [
         # An HGX H100: four NVSwitches, PCI class "bridge, other".
-        ([("0x10de", "0x068000", "0x22a3"), ("0x10de", "0x030200", "0x2330")], True),
+        ([("0x10de", "0x068000", "0x22a3"), ("0x10de", "0x030200", "0x2330")], True, True),
         # An H100 PCIe, its bridge, and a bridge of somebody else's.
-        ([("0x10de", "0x030200", "0x2331"), ("0x8086", "0x068000", "0x2901"), ("0x10de", "0x060400", "0x1a")], False),
-        # B200: its switches show no PCI function of NVIDIA's.
-        ([("0x10de", "0x030200", "0x2901")], True),
-        ([], False),
+        ([("0x10de", "0x030200", "0x2331"), ("0x8086", "0x068000", "0x2901"), ("0x10de", "0x060400", "0x1a")],
+         False, False),
+        # B200: its switches show no PCI function of NVIDIA's, and are nothing without nvlsm.
+        ([("0x10de", "0x030200", "0x2901")], False, True),
+        ([], False, False),
     ],
 )  # fmt: skip
-def test_the_fabric_manager_of_an_image_starts_where_switches_are(
-    functions: list[tuple[str, str, str]], starts: bool, tmp_path: Path
+def test_the_fabric_manager_of_an_image_starts_where_switches_are_that_its_set_is_for(
+    functions: list[tuple[str, str, str]], starts: bool, starts_with_nvlsm: bool, tmp_path: Path
 ) -> None:
-    made, _ = fabric_manager.slice_of(machine(), policy(image={"may_have": ["nvswitch"]}))
-    assert made is not None
-    (line,) = (
-        row for row in made.entries[0]["content"].splitlines() if row.startswith("ExecCondition=/bin/sh -c '")
-    )
     for number, (vendor, kind, device) in enumerate(functions):
         place = tmp_path / f"0000:0{number}:00.0"
         place.mkdir()
         for name, text in (("vendor", vendor), ("class", kind), ("device", device)):
             (place / name).write_text(f"{text}\n", "ascii")
-    # As systemd hands it to the shell: two dollars are one (systemd.service(5), COMMAND LINES).
-    script = line.split("'")[1].replace("$$", "$").replace("/sys/bus/pci/devices", str(tmp_path))
-    assert subprocess.run(["sh", "-c", script], check=False).returncode == (0 if starts else 1)
+    for group, expected in (({}, starts), ({"nvlsm": "2025.10.11-1"}, starts_with_nvlsm)):
+        asked = policy(image={"may_have": ["nvswitch"]}, fabric_manager=group)
+        made, _ = fabric_manager.slice_of(machine(), asked)
+        assert made is not None
+        (text,) = (row["content"] for row in made.entries if row["path"] == fabric_manager.CONDITION)
+        (line,) = (row for row in text.splitlines() if row.startswith("ExecCondition=/bin/sh -c '"))
+        # As systemd hands it to the shell: two dollars are one (systemd.service(5), COMMAND LINES).
+        script = line.split("'")[1].replace("$$", "$").replace("/sys/bus/pci/devices", str(tmp_path))
+        assert subprocess.run(["sh", "-c", script], check=False).returncode == (0 if expected else 1)
 
 
 def test_switches_get_one_of_the_drivers_version_that_nobody_starts() -> None:

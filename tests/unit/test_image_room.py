@@ -8,13 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from railwright.image import tarball
+from railwright.image import inside, tarball
 from railwright.image.inside import Room
 from railwright.image.stages import bench
 from railwright.node.model import InputError
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not sys.platform.startswith("linux"),
     reason="files on a node belong to root, so writing them needs root",
 )
-PROGRAMS = ("sh", "cat", "ls", "readlink", "sleep")
+PROGRAMS = ("sh", "cat", "chmod", "ls", "readlink", "sleep")
 
 
 @pytest.fixture
@@ -84,6 +86,63 @@ def test_a_program_of_the_tree_has_few_rights_no_network_and_no_way_to_this_mach
     mounts = [line.split() for line in rest.splitlines() if re.match(r"\d+ \d+ \d+:\d+ ", line)]
     assert [row[4] for row in mounts].count("/") == 1
     assert {row[4].split("/")[1] for row in mounts} == {"", "dev", "proc", "sys", "run", "tmp"}
+
+
+def test_a_device_of_this_machine_is_written_to_and_keeps_its_mode(room: Room) -> None:
+    mode = Path("/dev/null").stat().st_mode & 0o7777
+    out = room.run(
+        "sh", "-c", f"echo gone > /dev/null && echo written; chmod {mode:o} /dev/null 2>&1; exit 0"
+    ).decode()
+    assert out.startswith("written\n")
+    assert "Read-only file system" in out
+
+
+@pytest.mark.parametrize("link", [None, "../run/systemd/resolve/stub-resolv.conf"])
+def test_a_program_has_a_copy_of_this_machines_resolver_where_it_has_a_network_and_nowhere_else(
+    link: str | None, room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "resolv.conf"
+    own.write_text("nameserver 192.0.2.1\n", "ascii")
+    monkeypatch.setattr(inside, "_RESOLVER", own)
+    (room.tree / "etc").mkdir(exist_ok=True)
+    place = room.tree / "etc/resolv.conf"
+    if link is None:
+        place.write_text("# the image's\n", "ascii")
+    else:
+        place.symlink_to(link)
+    asked = "cat /etc/resolv.conf; echo changed > /etc/resolv.conf"
+    assert room.run("sh", "-c", asked, network=True) == b"nameserver 192.0.2.1\n"
+    assert own.read_text("ascii") == "nameserver 192.0.2.1\n"
+    alone = room.run("sh", "-c", "cat /etc/resolv.conf 2>&1; exit 0").decode()
+    if link is None:
+        assert alone == place.read_text("ascii") == "# the image's\n"
+    else:
+        assert "No such file" in alone
+
+
+def test_no_open_file_of_this_machine_comes_along_and_the_folder_stays_taken_until_the_program_ends(
+    room: Room, tmp_path: Path
+) -> None:
+    work, signs = tmp_path / "work", tmp_path / "signs"
+    signs.mkdir()
+    said = []
+
+    def work_there(lock: int) -> None:
+        asked = "ls /proc/$$/fd; : > /run/signs/begun; while ! test -e /run/signs/end; do sleep 0.05; done"
+        locked = replace(room, lock=lock)
+        said.append(locked.run("sh", "-c", asked, folders=((signs, "/run/signs", "rw"),)))
+
+    try:
+        with bench(work, lambda line: None) as here:
+            program = threading.Thread(target=work_there, args=(here.lock,))
+            program.start()
+            until((signs / "begun").exists)
+        assert not takes(work)
+    finally:
+        (signs / "end").touch()
+        program.join()
+    assert said == [b"0\n1\n2\n"]
+    assert takes(work)
 
 
 def test_grub_is_told_of_paths_as_on_a_disk_of_its_own_and_of_no_folder_of_this_machine(room: Room) -> None:

@@ -306,6 +306,7 @@ BAD = [
     ({"software": {"sources": [source(uris="https://me:hunter2@x/debian")]}}, r"sources\[0\].uris"),
     ({"software": {"sources": [source(uris="https://x/a https://hunter2@y/b")]}}, r"sources\[0\].uris"),
     ({"software": {"sources": [source(uris="https://me:hun/ter2@x/debian")]}}, r"sources\[0\].uris"),
+    ({"software": {"sources": [source(uris="http:/me:hunter2@x/debian")]}}, r"sources\[0\].uris"),
     ({"software": {"sources": [source(uris="https://x/debian?token=hunter2")]}}, r"sources\[0\].uris"),
     ({"software": {"sources": [source(uris="https:\\\\me:hunter2@x")]}}, r"sources\[0\].uris"),
     ({"software": {"sources": [source(uris="hunter2")]}}, r"sources\[0\].uris"),
@@ -332,6 +333,13 @@ def test_what_no_package_system_and_no_kernel_takes_is_refused_with_its_place(
         Policy.read(policy)
     assert "hunter2" not in str(caught.value)
     assert "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "uris", ["https://x/a@b/", "https://x:8080/@stable", "http://[::1]:80/a@b", "file:/srv/a@b"]
+)
+def test_an_at_sign_behind_the_host_is_no_user(uris: str) -> None:
+    assert Policy.read({"software": {"sources": [source(uris=uris)]}}).software.sources[0].uris == uris
 
 
 # -- the node against the plan --

@@ -1,11 +1,14 @@
-"""Programs of a root file system, run in it as on a machine of its own that has no device and no past.
+"""Programs of a root file system that is there, run in it as on a machine of its own that has no device and no past.
+
+What makes one out of packages (`rootfs`, by `apart`) is not of them, and sees this controller.
 
 The namespaces begin and end with the program: its mounts are seen nowhere else and are gone when it, or the bake that
 started it, is. /dev holds the few devices that every program wants and no disk, /sys and what /proc tells of hardware
 are those of a machine with one CPU and nothing else, so that no fact of this controller gets into an image.
 
 What runs there is root's by its number and by few of its rights: the root file system is all that it can reach, this
-kernel's settings are read only, and the rights that speak to a kernel, to devices or to other roots are gone for good.
+kernel's settings are read only, and no program has rights that speak to a kernel, to devices or to other roots. One
+that makes a user namespace of its own has all of them there, over nothing that lies outside of it.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ _APART = (
 _RIGHTS = (0, 1, 3, 4, 5, 6, 7, 8, 10, 18, 29, 31)
 # Of linux/prctl.h and linux/mount.h.
 _CAPBSET_DROP, _DETACH = 24, 2
+_RESOLVER = Path("/etc/resolv.conf")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PROBE = """\
 #!/bin/sh
@@ -53,7 +57,9 @@ abstraction|hints_string|compatibility_hint|cryptodisk_uuid|partuuid|fs_label) ;
 esac
 """
 # The last step of the way in: nothing but the root is left to be reached, and no right that nobody needs there. Dropped
-# from the bounding set, a right is lost at the next program and comes back by none (capabilities(7)).
+# from the bounding set, a right is lost at the next program and no program's file gives it back (capabilities(7)); a
+# new user namespace does, for what belongs to it (user_namespaces(7)). No descriptor of this machine's goes along, for
+# /proc/self/fd opens its file anew, to write too: the lock is held by `unshare`, which waits outside.
 _CLOSE = f"""
 import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -69,6 +75,9 @@ name = b"localhost"
 must("sethostname", libc.sethostname(name, len(name)))
 for right in set(range(last + 1)) - {{*{_RIGHTS}}}:
     must("prctl", libc.prctl({_CAPBSET_DROP}, right, 0, 0, 0))
+for number in map(int, os.listdir("/proc/self/fd")):
+    if number > 2:
+        os.closerange(number, number + 1)
 name, fault = sys.argv[2], "not found"
 # No os.execvp: it imports, and this machine's files are gone.
 for folder in [""] if "/" in name else os.environ["PATH"].split(":"):
@@ -99,6 +108,8 @@ mount -t tmpfs -o mode=755,size=16m tmpfs "$root/dev"
 for name in null zero full random urandom; do
     : > "$root/dev/$name"
     mount --bind "/dev/$name" "$root/dev/$name"
+    # They are this machine's own: read only they can be written to, but their owner and mode stay.
+    mount -o remount,bind,ro,nosuid,noexec "$root/dev/$name"
 done
 mkdir "$root/dev/shm" "$root/dev/pts"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
@@ -135,7 +146,7 @@ exec "$@"
 @dataclass(frozen=True)
 class Room:
     """A root file system to work in. scratch: a folder of the caller's for what is laid over it; epoch: the time that
-    files get; root_uuid: of the file system that it will lie on; lock: kept open by what runs."""
+    files get; root_uuid: of the file system that it will lie on; lock: kept open until what runs has ended."""
 
     tree: Path
     scratch: Path
@@ -160,10 +171,10 @@ class Room:
         network: bool = False,
     ) -> bytes:
         """What the program printed. folders: (of this machine, in the root below /run, "ro" or "rw"). binds: files of
-        this machine over files of the root. network: this machine's; else it has none. Raises InputError where it
-        fails."""
+        this machine over files of the root. network: this machine's, and a copy of its resolver; else it has none.
+        Raises InputError where it fails."""
         over = self.scratch / "over"
-        self._lay(over, folders, binds or {})
+        self._lay(over, folders, binds or {}, network)
         more = ("--cgroup",) if network else ("--cgroup", "--net")
         last = (sys.executable, "-I", "-S", "-c", _CLOSE, str(self.tree))
         return run(
@@ -182,7 +193,9 @@ class Room:
         )
         return next(found, None)
 
-    def _lay(self, over: Path, folders: Sequence[tuple[Path, str, str]], binds: Mapping[str, Path]) -> None:
+    def _lay(
+        self, over: Path, folders: Sequence[tuple[Path, str, str]], binds: Mapping[str, Path], network: bool
+    ) -> None:
         release = (self.kernels or ["0"])[-1]
         for name in (
             "sys/devices/system/cpu/cpu0/topology",
@@ -224,7 +237,7 @@ class Room:
             "/usr/bin/grub2-mkrelpath": over / "grub-mkrelpath",
             **binds,
         }
-        _lay_names(self.tree, over, files)
+        _lay_names(self.tree, over, files, network and _RESOLVER.exists())
         (over / "binds").write_text(
             "".join(f"{source} {target}\n" for target, source in files.items()), "utf-8"
         )
@@ -282,22 +295,25 @@ def _environment(epoch: int) -> dict[str, str]:
     }
 
 
-def _lay_names(tree: Path, over: Path, files: dict[str, Path]) -> None:
-    """This machine's resolver for the time of the run: over a file of the root, or where its link into /run leads."""
+def _lay_names(tree: Path, over: Path, files: dict[str, Path], wanted: bool) -> None:
+    """A copy of this machine's resolver for the time of the run, or none: over a file of the root, or where its link
+    into /run leads."""
     there = landing(tree, "etc/resolv.conf")
-    own = Path("/etc/resolv.conf")
-    if not own.exists():
-        return
+    place = over / "resolv.conf"
     if there.is_symlink():
         target = os.path.normpath(os.path.join("/etc", os.readlink(there)))
-        if target.startswith("/run/"):
-            place = over / target[1:]
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(own.read_bytes())
-    else:
+        if not target.startswith("/run/"):
+            return
+        place = over / target[1:]
+    elif wanted:
         if not there.exists() and there.parent.is_dir():
             there.touch()
-        files["/etc/resolv.conf"] = own.resolve()
+        files["/etc/resolv.conf"] = place
+    if wanted:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(_RESOLVER.read_bytes())
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _cpuinfo() -> str:

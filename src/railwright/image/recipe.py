@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from railwright.node.model import InputError, Policy, from_json, to_json
+from railwright.node.words import without_users
 from railwright.plan.policy_bytes import canonical
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,60}", re.ASCII)
@@ -27,7 +28,6 @@ _MIRROR = re.compile(r"[A-Za-z0-9/.][ -~]*", re.ASCII)
 # mmdebstrap takes its hooks apart as a shell does.
 _FILES = re.compile(r"[A-Za-z0-9_./@+,:=-]+")
 # An address with a name and a password before its host.
-_PASSWORD = re.compile(r"(://)[^/@\s]+@")
 SBOMS = ("spdx", "cyclonedx")
 
 
@@ -123,9 +123,9 @@ class Recipe:
         """
         page: dict[str, Any] = to_json(self)
         page["forbid"] = len(self.forbid)
-        page["sources"] = _PASSWORD.sub(r"\1...@", self.sources)
+        page["sources"] = without_users(self.sources)
         if self.debian is not None:
-            page["debian"]["mirror"] = _PASSWORD.sub(r"\1...@", self.debian.mirror)
+            page["debian"]["mirror"] = without_users(self.debian.mirror)
         page.update(
             {place: None if page[place] is None else Path(page[place]).name for place in ("tree", "files")}
         )

@@ -25,7 +25,7 @@ _KEY_LETTERS = 16
 
 @dataclass(frozen=True)
 class Bench:
-    """Where an image is made. lock: a file that is open and locked as long as a program of this bake lives."""
+    """Where an image is made. lock: a file that is open and locked until the programs of this bake have ended."""
 
     folder: Path
     lock: int

@@ -28,8 +28,7 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
         return None, []
     if not nvswitch.has_switches(facts) and not nvswitch.may_be_here(policy):
         return None, list(_unseen(facts))
-    five = nvswitch.is_nvlink5(facts)
-    if five and policy.fabric_manager.nvlsm is None:
+    if nvswitch.is_nvlink5(facts) and policy.fabric_manager.nvlsm is None:
         return None, [
             Finding(
                 "fabric_manager.nvlsm", "error", ", ".join(nvswitch.management_ports(facts)) or "NVLink 5",
@@ -42,7 +41,7 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
         "NVSwitches carry nothing before the fabric manager, of the driver's version to the last digit, has set them "
         "up; it is never restarted on a node in use, for GPUs that were not reset keep the old fabric"
     )
-    return Slice("persistent", tuple(_entries(facts, policy, five)), because), list(_findings(facts, policy))
+    return Slice("persistent", tuple(_entries(facts, policy)), because), list(_findings(facts, policy))
 
 
 def _unseen(facts: Facts) -> Iterator[Finding]:
@@ -63,30 +62,45 @@ def _unseen(facts: Facts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _entries(facts: Facts, policy: Policy, five: bool) -> Iterator[Entry]:
+def _without_nvlsm(facts: Facts) -> Iterator[Finding]:
+    boards = nvswitch.board_gpus(facts)
+    if facts.gpus and not boards:
+        return
+    code, severity = ("unseen", "warning") if boards else ("nvlsm.no_gpu", "info")
+    yield Finding(
+        f"fabric_manager.{code}", severity, ", ".join(boards) or "gpus",
+        "the policy names no version of nvlsm, so an image of it has nothing of what boards with NVLink 5 need (B200, "
+        "B300): the fabric manager does not start there, and CUDA answers 802",
+        "for such boards state policy.fabric_manager.nvlsm, and bake again",
+    )  # fmt: skip
+
+
+def _entries(facts: Facts, policy: Policy) -> Iterator[Entry]:
     mode = policy.fabric_manager.partition_mode
     if mode is not None:
         yield file(CONFIG, config(mode), reboot=True)
-    if five:
+    if nvswitch.is_nvlink5(facts) or nvswitch.may_be_nvlink5(policy):
         text = f"{HEADER}# nvlsm speaks to the switches' management functions through it.\nib_umad\n"
         yield file(IB_UMAD, text, reboot=True)
     if nvswitch.may_be_here(policy):
-        yield file(CONDITION, _condition())
+        yield file(CONDITION, _condition(nvswitch.may_be_nvlink5(policy)))
     # It starts with the boot that brings the driver, and never beside clients.
     units = f"{SERVICE} {IMEX_SERVICE}" if nvswitch.over_nodes(facts) else SERVICE
     yield file(WANTED, wants(units))
 
 
-def _condition() -> str:
+def _condition(nvlink5: bool) -> str:
     """Starts the service where switches are, and elsewhere leaves it out, which is no failure (ExecCondition=,
-    systemd.service(5)): by the switches' PCI functions, or by GPUs that are sold on boards with switches only."""
+    systemd.service(5)): by the switches' PCI functions; with NVLink 5's set in the image, also by GPUs that are sold on
+    boards with those switches only."""
     boards = " || ".join(f"test $$i -ge {first} -a $$i -le {last}" for first, last in generations.ON_BOARDS)
+    others = f"0x03*) ;; *) continue ;; esac; i=$$((i)); if {boards}; then exit 0; fi" if nvlink5 else "esac"
     return (
         f"{HEADER}# An image for chassis with NVSwitches and without.\n[Service]\n"
         "ExecCondition=/bin/sh -c 'cd /sys/bus/pci/devices || exit 1; for d in *; do "
         'read -r v < "$$d/vendor"; read -r c < "$$d/class"; read -r i < "$$d/device"; '
-        'test "$$v" = 0x10de || continue; case "$$c" in 0x0680*) exit 0 ;; 0x03*) ;; *) continue ;; esac; '
-        f"i=$$((i)); if {boards}; then exit 0; fi; done; exit 1'\n"
+        'test "$$v" = 0x10de || continue; case "$$c" in 0x0680*) exit 0 ;; '
+        f"{others}; done; exit 1'\n"
     )
 
 
@@ -125,6 +139,8 @@ def _findings(facts: Facts, policy: Policy) -> Iterator[Finding]:
             f"partition mode {mode}; {_RENDERED}. It takes effect when GPUs and switches are reset",
             "reboot the node, or drain it, stop the fabric manager, reset all GPUs and start it",
         )  # fmt: skip
+    if nvswitch.may_be_here(policy) and not nvswitch.may_be_nvlink5(policy):
+        yield from _without_nvlsm(facts)
     unit = next((unit for unit in facts.units if unit.name == SERVICE), None)
     if unit is not None and unit.active == "failed":
         yield Finding(

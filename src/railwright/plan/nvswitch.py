@@ -43,6 +43,11 @@ def may_be_here(policy: Policy) -> bool:
     return policy.image is not None and NVSWITCH in policy.image.may_have
 
 
+def may_be_nvlink5(policy: Policy) -> bool:
+    """Whether they may be those of NVLink 5 too: the image's policy names nvlsm, which they are nothing without."""
+    return may_be_here(policy) and policy.fabric_manager.nvlsm is not None
+
+
 def board_gpus(facts: Facts) -> tuple[str, ...]:
     """GPUs of chips that are sold on boards with NVSwitches only (GB100, GB110; their blocks hold nothing else)."""
     ids = {device.address: device for device in facts.pci}
@@ -77,7 +82,7 @@ def packages(facts: Facts, policy: Policy, names: Names, branch: int, full: str)
     for part, name in filled.items():
         wanted = over_nodes(facts) if part == "imex" else switches
         found[name] = full if wanted else None
-    five = is_nvlink5(facts)
+    five = is_nvlink5(facts) or may_be_nvlink5(policy)
     for name in names.nvlink5:
         found[archives.filled(name, branch)] = full if five else None
     if five and policy.fabric_manager.nvlsm is not None:

@@ -16,7 +16,8 @@ class ImagePolicy:
     """An image for more than one kind of chassis.
 
     may_have: "nvswitch": the fabric manager of the driver's version is a part of the set on every node, and starts only
-    where switches are. Without it, it is installed where switches are seen, and a bake sees none.
+    where switches are; those of NVLink 5 are among them where `fabric_manager.nvlsm` names a version. Without
+    "nvswitch" it is installed where switches are seen, and a bake sees none.
     """
 
     may_have: tuple[str, ...] = ()
