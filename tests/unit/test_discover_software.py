@@ -96,6 +96,17 @@ def test_debians_own_names_of_the_modules_are_known(node: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "beside", ["updates/dkms", "extra", "weak-updates", "kernel/doca-ofed-26.01-7.0.0-1004"]
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_what_lies_beside_the_kernels_own_comes_before_it(node: Path, beside: str, first: bool) -> None:
+    lines = [f"{beside}/mlx5_core.ko:\n", "kernel/drivers/net/mlx5_core.ko:\n"]
+    plant(node, f"/lib/modules/{NEWER}/modules.dep", "".join(lines if first else reversed(lines)))
+    (kernel,) = (row for row in read(node).kernels if row.release == NEWER)
+    assert kernel.modules["mlx5_core"] == f"{beside}/mlx5_core.ko"
+
+
 def test_a_rescue_image_is_no_kernel_that_needs_a_driver(node: Path) -> None:
     rescue = "0-rescue-4f5c1b1e8a7d4b0f9e2d3c4b5a697887"
     plant(node, f"/boot/vmlinuz-{rescue}", "")

@@ -26,7 +26,7 @@ from railwright.node.model import (
 from railwright.node.model.software import Kernel, Package
 from railwright.node.state import apply, revert
 from railwright.node.state.kinds import read_slices
-from railwright.plan import container_asked, container_runtime, containers
+from railwright.plan import container_asked, container_findings, container_runtime, containers
 from railwright.plan.stack import containers as known
 from railwright.plan.stack import pairs
 from tests.unit.container_support import DAEMON, TOOLKIT, asked, codes, entry, facts, paths, planned, refusal
@@ -280,6 +280,8 @@ def test_who_writes_the_gpus_cdi_file_follows_the_toolkits_version(more: dict[st
         ("1.18.1-1", "nvidia-current.ko", True),
         ("1.18.2-1", "nvidia.ko.xz", True),
         ("1.19.1-1", "nvidia-current.ko.xz", True),
+        ("1:1.19.0-1", "nvidia.ko", True),
+        ("1:1.18.1-1", "nvidia.ko.xz", False),
         ("1.20.0-1", "nvidia-current-open.ko", False),
         ("1.20.0-1", "nvidia-current-open.ko.xz", False),
     ],
@@ -299,7 +301,8 @@ def test_a_gpu_module_that_the_toolkits_own_unit_does_not_find_is_told(
         (1, 18, 1): r"/(nvidia|nvidia-current)\.ko[:]",
         (1, 18, 2): r"/(nvidia|nvidia-current)\.ko",
     }
-    form = next(text for first, text in reversed(words.items()) if pairs.version(toolkit) >= first)
+    plain = toolkit.removeprefix("1:")
+    form = next(text for first, text in reversed(words.items()) if pairs.version(plain) >= first)
     line = f"updates/dkms/{module}: kernel/drivers/gpu/drm/drm.ko\n"
     found = subprocess.run(["grep", "-qE", form], input=line, text=True, check=False)
     assert (found.returncode == 0) is runs
@@ -308,8 +311,16 @@ def test_a_gpu_module_that_the_toolkits_own_unit_does_not_find_is_told(
 
 
 def test_refresh_is_refused_of_a_toolkit_that_has_none() -> None:
-    found = refusal(facts(), asked(toolkit="1.17.8-1", cdi="refresh"))
-    assert (found.code, "1.18" in found.why) == ("container_runtime.cdi", True)
+    kernel = Kernel("6.8.0-90-generic", modules={"nvidia": "updates/dkms/nvidia.ko"})
+    node = replace(facts(), software=software(kernels=(kernel,)))
+    for toolkit in ("1.17.8-1", "1:1.17.8-1"):
+        policy = asked(toolkit=toolkit, cdi="refresh")
+        found = refusal(node, policy)
+        assert (found.code, "1.18" in found.why) == ("container_runtime.cdi", True)
+        # Its module's name is not to blame.
+        assert policy.container_runtime is not None
+        told = container_findings.findings(node, policy.container_runtime)
+        assert "container_runtime.cdi_refresh" not in [one.code for one in told]
 
 
 def test_the_links_that_a_reload_needs_are_made_whenever_the_driver_is_loaded() -> None:

@@ -24,6 +24,7 @@ from railwright.node.model import (
     Slice,
     to_json,
 )
+from railwright.node.model.software import Dkms as Tracked
 from railwright.node.model.software import Kernel, Package
 from railwright.node.state import Said, apply
 from railwright.node.state.kinds import read_slices
@@ -201,8 +202,10 @@ def test_modules_of_two_builds_are_refused_beside_each_other(
 def test_canonicals_prebuilt_modules_are_named_with_what_is_not_known_of_them() -> None:
     path = "kernel/doca-ofed-3.4/mlx5_core.ko.zst"
     kernels = (Kernel(NEW, modules={"mlx5_core": path}),)
-    packages = tuple(Package(name, version) for name, version in PREBUILT.items())
-    node = facts(PREBUILT, software=software(packages=packages, kernels=kernels), nics=(rail("mlx5_0"),))
+    # Ubuntu's archive has the modules, and its own rdma-core is the user space that there is for them.
+    both = {**PREBUILT, "rdma-core": "61.0-2ubuntu1", "libibverbs1": "61.0-2ubuntu1"}
+    packages = tuple(Package(name, version) for name, version in both.items())
+    node = facts(both, software=software(packages=packages, kernels=kernels), nics=(rail("mlx5_0"),))
     made, findings = rdma_stack.slice_of(node, asked("doca"))
     (found,) = (one for one in findings if one.code == "rdma_stack.prebuilt")
     assert found.severity == "warning"
@@ -214,6 +217,13 @@ def test_canonicals_prebuilt_modules_are_named_with_what_is_not_known_of_them() 
     inbox = (Kernel(NEW, modules={"mlx5_core": "kernel/drivers/net/mlx5_core.ko.zst"}),)
     bad = replace(node, software=software(packages=packages, kernels=inbox))
     assert "rdma_stack.kernel" in codes(bad, asked("doca"))
+    assert "rdma_stack.mix" not in codes(node, asked(None))
+    # User space of NVIDIA's beside the distribution's is a mix, whose modules ever these are.
+    mlnx = {"libibverbs-dev": DOCA["libibverbs1"]}
+    assert "libibverbs1" in mix(facts({**both, **mlnx}), asked("doca")).where
+    assert "rdma-core" in mix(facts(both), asked("doca", dict(mlnx))).where
+    assert "rdma_stack.mix" in codes(facts({**both, **mlnx}), asked(None))
+    assert "rdma_stack.mix" not in codes(facts({**PREBUILT, **mlnx}), asked("doca"))
     # They are of the other stack where the distribution's is asked for.
     assert mix(node, asked("inbox")).severity == "error"
 
@@ -568,10 +578,48 @@ def test_the_check_names_kernels_whose_gpu_modules_are_behind() -> None:
         status="planned",
         slices={"rdma_stack": planned(facts(DOCA), asked("doca"))},
     )
-    node = facts(DOCA, rdma_stack=RdmaStack(behind=(KERNEL,)))
+    dkms = (Tracked("nvidia-current-open", "580.173.02", KERNEL, "x86_64", "installed"),)
+    node = facts(DOCA, rdma_stack=RdmaStack(behind=(KERNEL,)), software=software(dkms=dkms))
     (found,) = [one for one in check(plan, node) if one.code == "rdma_stack.gpu_modules"]
-    assert KERNEL in found.why
+    assert (found.severity, KERNEL in found.why, "install.yml" in found.remedy) == ("error", True, True)
     rows = {row["name"]: row for row in checks(plan, facts(DOCA, rdma_stack=RdmaStack(behind=())))}
     assert rows["rdma_stack.gpu_modules"]["ok"] is True
     rows = {row["name"]: row for row in checks(plan, facts(DOCA, rdma_stack=RdmaStack()))}
     assert rows["rdma_stack.gpu_modules"]["skipped"] is True
+
+
+@pytest.mark.parametrize(
+    ("loaded", "rdma", "kernel", "severity", "row"),
+    [
+        # row: ok and skipped of the report.
+        (("nvidia",), None, KERNEL, "info", (True, False)),
+        (("nvidia", "nvidia_peermem"), None, KERNEL, "error", (False, False)),
+        (("nvidia",), "nvidia_peermem", KERNEL, "error", (False, False)),
+        (None, None, KERNEL, "error", (False, False)),
+        (("nvidia_peermem",), None, "6.1.0-49-amd64", "info", (False, True)),
+    ],
+)
+def test_the_check_asks_for_an_installation_only_where_it_helps(
+    loaded: tuple[str, ...] | None, rdma: str | None, kernel: str, severity: str, row: tuple[bool, bool]
+) -> None:
+    node = facts(DOCA, rdma_stack=RdmaStack(behind=(KERNEL,)))
+    modules = None if loaded is None else tuple(Module(name) for name in loaded)
+    dkms = (Tracked("nvidia", "580.173.02", kernel, "x86_64", "installed"),)
+    node = replace(node, host=replace(node.host, modules=modules), software=software(dkms=dkms))
+    driver = Policy.read({"driver": {"version": "580.173.02", "rdma": rdma}})
+    made, findings = nvidia_driver.slice_of(node, driver)
+    assert made is not None, findings
+    slices = {"nvidia_driver": made, "rdma_stack": planned(facts(DOCA), asked("doca"))}
+    plan = Plan(schema="railwright.plan/1", status="planned", slices=slices)
+    (found,) = [one for one in check(plan, node) if one.code == "rdma_stack.gpu_modules"]
+    assert (found.severity, "install.yml" in found.remedy) == (severity, severity == "error")
+    rows = {one["name"]: one for one in checks(plan, node)}
+    assert (rows["rdma_stack.gpu_modules"]["ok"], rows["rdma_stack.gpu_modules"]["skipped"]) == row
+
+
+@pytest.mark.parametrize(("rdma", "wanted"), [(None, True), ("nvidia_peermem", True), ("dma-buf", False)])
+def test_nothing_is_built_again_for_what_dma_buf_does_not_need(rdma: str | None, wanted: bool) -> None:
+    node = facts(DOCA, rdma_stack=RdmaStack(behind=(KERNEL,)))
+    given = Policy.read({"rdma_stack": {"stack": "doca"}, "driver": {"version": "580.173.02", "rdma": rdma}})
+    kinds = [entry["kind"] for entry in planned(node, given).entries]
+    assert ("dkms_module" in kinds, "rdma_stack.gpu_modules" in codes(node, given)) == (wanted, wanted)

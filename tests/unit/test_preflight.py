@@ -373,11 +373,12 @@ def test_apts_proxy_is_the_one_that_is_asked_through(archive: str, tmp_path: Pat
     assert "through http://127.0.0.1:1" in row["detail"]
 
 
+@pytest.mark.parametrize("word", ["hun@ter2", "hunt//ter2"])
 @pytest.mark.parametrize("form", ["http://{}127.0.0.1:1", "{}127.0.0.1:1"])
-def test_a_proxys_password_is_used_and_never_told(archive: str, tmp_path: Path, form: str) -> None:
+def test_a_proxys_password_is_used_and_never_told(archive: str, tmp_path: Path, form: str, word: str) -> None:
     conf = tmp_path / "etc/apt/apt.conf.d/99proxy"
     conf.parent.mkdir(parents=True)
-    conf.write_text(f'Acquire::http::Proxy "{form.format("me:hun@ter2@")}";\n')
+    conf.write_text(f'Acquire::http::Proxy "{form.format(f"me:{word}@")}";\n')
     probed = probe([f"{archive}/good"], tmp_path)
     assert probed.proxy == form.format("***@")
     assert "ter2" not in repr(probed)

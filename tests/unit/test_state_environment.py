@@ -17,6 +17,7 @@ from railwright.node.model import InputError
 from railwright.node.model.wheel_lock import read_lock
 from railwright.node.state import Outcome, Said, apply, revert
 from railwright.node.state.program import last_words
+from railwright.node.words import without_users
 from tests.rotation import share
 from tests.unit.state_support import fingerprint, item
 from tests.unit.wheel_support import MINOR, Bench, bench, child, lock, pin, wheel
@@ -459,6 +460,25 @@ def test_what_any_program_said_is_told_without_users_and_passwords() -> None:
         1, "fetching", "Curl error (6): https://me:hunter2@mirror.example/9/repodata/repomd.xml: is it there?"
     )
     assert last_words(said).endswith("https://***@mirror.example/9/repodata/repomd.xml: is it there?")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("http://bob:p@ss@host/x", "http://***@host/x"),
+        ("http://bob:p/s@host/x", "http://***@host/x"),
+        ("http://bob:it's@host/x", "http://***@host/x"),
+        ("TOR+HTTPS://bob@host/x", "TOR+HTTPS://***@host/x"),
+        ("of ftp://b:s@h/a and http://token@g/b.", "of ftp://***@h/a and http://***@g/b."),
+        ("http://proxy/https://bob:s@h/", "http://proxy/https://***@h/"),
+        # No user: a digest, a file's name, a mail's address.
+        ("docker://registry.example/name@sha256:ab", "docker://registry.example/name@sha256:ab"),
+        ("https://host/pool/a@b.deb", "https://host/pool/a@b.deb"),
+        ("http://host/ by me@host", "http://host/ by me@host"),
+    ],
+)
+def test_a_user_ends_at_the_last_at_sign_before_the_host(text: str, told: str) -> None:
+    assert without_users(text) == told
 
 
 @pytest.mark.parametrize(

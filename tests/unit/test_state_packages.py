@@ -338,6 +338,16 @@ def test_what_was_held_before_a_run_that_was_killed_is_held_after_its_way_back_a
     assert (node.standing, node.held) == ({"other": "1-1"}, {"other"} if held else set())
 
 
+def test_a_package_that_dpkg_wants_installed_anew_is_not_taken_for_whole(debian: Debian) -> None:
+    status = debian.root / "var/lib/dpkg/status"
+    status.write_text(status.read_text("utf-8").replace("ok installed", "reinstreq installed"), "utf-8")
+    # dpkg(1): with this flag a package "is broken and requires reinstallation".
+    debian.half.add("other")
+    assert why(do(debian, {"other": "1-1"})) == ""
+    assert any("--reinstall" in call and call.endswith("install other=1-1") for call in debian.calls)
+    assert "other\nStatus: hold ok installed" in status.read_text("utf-8")
+
+
 def test_what_dpkg_noted_beside_its_record_counts(debian: Debian) -> None:
     noted = "Package: driver\nStatus: install ok unpacked\nArchitecture: amd64\nVersion: 1-1\n"
     plant(debian.root, "/var/lib/dpkg/updates/0003", noted)
@@ -406,6 +416,24 @@ def test_an_archive_that_changed_since_it_was_looked_at_is_not_used(debian: Debi
 def test_a_transaction_that_says_it_went_well_is_looked_at(debian: Debian) -> None:
     debian.carry_out = lambda changes: None  # type: ignore[method-assign]
     assert "other was to be 2-1 and is 1-1" in why(do(debian, {"other": "2-1"}))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("E: Failed to fetch https://bob:se@cret/x@h/a.deb  404  Not Found", "Failed to fetch https://***@h/a.deb"),
+        ("E: The repository 'tor+https://bob:secret@h/d x Release' does not have a Release file.", "at tor+https://***@h"),
+        ("E: Redirection from https to 'http://bob:secret@h/' is forbidden", "from https to 'http://***@h/'"),
+        ("E: something odd at ftp://bob:secret@h/", "odd at ftp://***@h/"),
+    ],
+)  # fmt: skip
+def test_what_apt_says_is_told_without_a_password_whether_its_cause_is_known_or_not(
+    debian: Debian, said: str, told: str
+) -> None:
+    debian.fails["install"] = said
+    (failure,) = do(debian, {"other": "2-1"}).failures
+    assert told in failure.why
+    assert not {"bob", "secret", "cret"} & set(failure.why.replace("/", ":").replace("@", ":").split(":"))
 
 
 def test_a_lock_is_told_with_its_holder(debian: Debian) -> None:

@@ -15,6 +15,7 @@ from typing import Optional
 from urllib.parse import urlsplit
 
 from .model import InputError, Probe, Reached
+from .words import address_without_user
 
 _SECONDS = 10.0
 # All addresses together; a firewall that drops packets makes each of them take its full time.
@@ -39,7 +40,7 @@ def probe(urls: Sequence[str], root: Path = Path("/")) -> Probe:
         python=".".join(map(str, sys.version_info[:3])),
         clock=time.time(),
         synchronized=_synchronized(),
-        proxy=None if proxy is None else _without_user(proxy),
+        proxy=None if proxy is None else address_without_user(proxy),
         reached=tuple(_reach(url, proxy, root, deadline) for url in dict.fromkeys(urls)),
     )
 
@@ -55,12 +56,6 @@ def _proxy(root: Path) -> Optional[str]:
         if match is not None:
             return match[1]
     return None
-
-
-def _without_user(address: str) -> str:
-    """What is told of it: a proxy's address often holds its password."""
-    scheme, _, rest = address.rpartition("//")
-    return f"{scheme}{'//' if scheme else ''}***@{rest.rpartition('@')[2]}" if "@" in rest else address
 
 
 def _synchronized() -> Optional[bool]:

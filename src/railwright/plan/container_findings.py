@@ -8,7 +8,7 @@ from typing import Any, Optional
 from ..node.model import ContainerRuntimePolicy, Facts, Finding
 from ..node.model.container_facts import Containers, spoken
 from . import containerd
-from .container_asked import CGROUP_DRIVER, DAEMON_JSON, PLUGSTACK, SET, options, refresher
+from .container_asked import CGROUP_DRIVER, DAEMON_JSON, PLUGSTACK, SET, options, refresher, release
 from .stack import containers as known
 from .stack.pairs import version
 
@@ -109,9 +109,13 @@ def _not_refreshed(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Find
     """Kernels whose GPU module the toolkit's own unit does not find: it ends well, and writes nothing."""
     if refresher(asked) != "refresh" or asked.toolkit is None or facts.software is None:
         return
+    # A toolkit from before has no such unit at all, which is refused elsewhere.
+    if (release(asked.toolkit) or (0, 0)) < known.FIRST_WITH_REFRESH:
+        return
+    toolkit = version(asked.toolkit.rpartition(":")[2])
     for kernel in facts.software.kernels:
         path = kernel.modules.get("nvidia")
-        if path is None or known.refreshes(version(asked.toolkit), path.rpartition("/")[2]):
+        if path is None or known.refreshes(toolkit, path.rpartition("/")[2]):
             continue
         yield Finding(
             f"{SET}.cdi_refresh", "warning", f"kernel {kernel.release}, {path}",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
 from ..node.model import ContainerRuntimePolicy, Facts, Finding, Policy, Slice
 from ..node.model.container_facts import spoken
+from ..node.words import without_users
 from . import container_findings, container_use, containerd, containers, packages
 from .container_asked import (
     CGROUP_DRIVER,
@@ -24,7 +24,6 @@ from .entries import HEADER, Entry, file
 from .nvidia_driver import wants
 from .stack import containers as known
 
-_USER = re.compile(r"://[^/@\s]+@")
 DEV_CHAR = "/etc/udev/rules.d/71-railwright-nvidia-dev-char.rules"
 CDI_UNIT = "/etc/systemd/system/railwright-cdi.service"
 CDI_WANTED = "/etc/systemd/system/multi-user.target.d/60-railwright-cdi.conf"
@@ -101,7 +100,8 @@ def _docker(facts: Facts, asked: ContainerRuntimePolicy) -> Iterator[Entry]:
         keys["/exec-opts"] = [*kept, f"{CGROUP_DRIVER}{asked.cgroup_driver}"]
     entry: Entry = {"kind": "json_keys", "path": DAEMON_JSON, "keys": {**keys, **asked.daemon}}
     # An address of a proxy or a mirror often holds its password.
-    secret = any(key.startswith("/proxies") for key in asked.daemon) or _USER.search(json.dumps(asked.daemon))
+    told = json.dumps(asked.daemon)
+    secret = any(key.startswith("/proxies") for key in asked.daemon) or without_users(told) != told
     yield {**entry, "secret": True} if secret else entry
 
 

@@ -20,6 +20,8 @@ _GPU_UNITS = "nvidia-persistenced.service nvidia-fabricmanager.service nvidia-im
 _WHY_HELD = "// User space, modules and firmware tools are of one stack: they change together, when nobody uses them.\n"
 # Packages of the module from before driver 470 (Mellanox/nv_peer_memory, debian/control and nvidia_peer_memory.spec).
 _OLD_PEER_MEMORY = ("nvidia-peer-memory", "nvidia_peer_memory")
+# Builds that come without openibd and without a user space of their own.
+_CANONICALS = {known.PREBUILT, known.CANONICAL}
 _NAMES = {"inbox": "the distribution's own stack", "doca": "DOCA-OFED"}
 
 
@@ -33,6 +35,7 @@ def slice_of(facts: Facts, policy: Policy) -> tuple[Optional[Slice], list[Findin
         *_versions(facts, asked),
         *_libraries(facts),
         *_peer_memory(facts, policy),
+        *_behind(facts, policy),
     ]
     if asked.stack is None:
         return None, [*_nothing(asked), *_standing(facts), *_two_builds(facts, asked), *said]
@@ -67,16 +70,16 @@ def _entries(facts: Facts, policy: Policy, asked: RdmaStackPolicy) -> Iterator[E
         if packages.system_of(facts) != "rpm":
             yield packages.hold_file(SET, asked.packages, _WHY_HELD)
     loaded = modules(facts, asked)
-    canonicals = _builds(facts, asked).keys() & {known.PREBUILT, known.CANONICAL}
-    if asked.stack == "doca" and not canonicals:
+    if asked.stack == "doca" and not _builds(facts, asked).keys() & _CANONICALS:
         lines = "".join(f"ExecStartPost=-/sbin/modprobe {name}\n" for name in loaded)
         # openibd loads DOCA-OFED's modules late; what is on the GPUs' side wants them first.
         text = f"{HEADER}[Unit]\nBefore={_GPU_UNITS}\n" + (f"\n[Service]\n{lines}" if lines else "")
         yield file(AFTER_OPENIBD, text, reboot=True)
     elif loaded:
         yield file(LOADED, HEADER + "".join(f"{name}\n" for name in loaded), reboot=True)
-    if asked.stack == "doca":
-        # Only where modules lie beside the kernel's own can the GPUs' be built against others.
+    if asked.stack == "doca" and policy.driver.rdma != "dma-buf":
+        # Only where modules lie beside the kernel's own can the GPUs' be built against others; it is nvidia_peermem
+        # alone that is linked with them.
         yield {"kind": "dkms_module", "name": "nvidia", "reboot": True}
 
 
@@ -94,6 +97,8 @@ def _packages_of(facts: Facts, which: str) -> list[str]:
 
 def _mixed(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
     """Packages of the other stack that would stay: here and not named, or named with a version of the other's."""
+    if asked.stack == "doca" and _modules_alone(facts, asked):
+        return
     other = "inbox" if asked.stack == "doca" else "doca"
     is_other = known.is_doca if other == "doca" else known.is_inbox
     moved = {known.bare(name) for name in asked.packages}
@@ -122,12 +127,23 @@ def _mixed(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
 def _standing(facts: Facts) -> Iterator[Finding]:
     """A mix that stands there, whatever is asked for: user space of one and modules of the other, or half of each."""
     doca, inbox = _packages_of(facts, "doca"), _packages_of(facts, "inbox")
-    if doca and inbox:
+    if doca and inbox and not _modules_alone(facts, RdmaStackPolicy()):
         yield Finding(
             f"{SET}.mix", "error", f"{len(doca)} packages of DOCA-OFED, {len(inbox)} of the distribution",
             f"two stacks are mixed: {', '.join(doca[:6])} beside {', '.join(inbox[:6])}",
             "state policy.rdma_stack.stack and packages, those of the other stack as null",
         )  # fmt: skip
+
+
+def _modules_alone(facts: Facts, asked: RdmaStackPolicy) -> bool:
+    """Whether Canonical's modules are all that there will be of DOCA-OFED: user space is then the distribution's."""
+    if not _builds(facts, asked).keys() <= _CANONICALS:
+        return False
+    moved = {known.bare(name) for name in asked.packages}
+    stays = [(one.name, one.version) for one in _installed(facts) if known.bare(one.name) not in moved]
+    comes = [(name, version) for name, version in asked.packages.items() if version is not None]
+    doca = [name for name, version in (*stays, *comes) if known.is_doca(name, version)]
+    return bool(doca) and all(known.builds((name,)) for name in doca)
 
 
 def _builds(facts: Facts, asked: RdmaStackPolicy) -> dict[str, list[str]]:
@@ -226,14 +242,6 @@ def _kernel_side(facts: Facts) -> Iterator[Finding]:
             f"{SET}.loaded", "warning", "mlx5_core",
             f"DOCA-OFED's {version} is loaded, and its package is gone", "reboot the node",
         )  # fmt: skip
-    behind = None if facts.rdma_stack is None else facts.rdma_stack.behind
-    for release in behind or ():
-        yield Finding(
-            f"{SET}.gpu_modules", "warning", f"kernel {release}",
-            "its GPU modules were built before the RDMA stack's or against others: nvidia_peermem wants another "
-            'ib_core and is refused ("disagrees about version of symbol")',
-            "the slice builds them again with DKMS; a driver of another kind has to be installed again",
-        )  # fmt: skip
 
 
 def _firmware(facts: Facts, asked: RdmaStackPolicy) -> Iterator[Finding]:
@@ -308,6 +316,18 @@ def _peer_memory(facts: Facts, policy: Policy) -> Iterator[Finding]:
             "it is loaded it is to be gone before the other is loaded (GPUDirect RDMA documentation)",
             "systemctl disable nv_peer_mem.service, and remove its package"
             + ("" if _has_peermem(facts) else "; no kernel here has nvidia_peermem: install the driver's modules"),
+        )  # fmt: skip
+
+
+def _behind(facts: Facts, policy: Policy) -> Iterator[Finding]:
+    behind = None if facts.rdma_stack is None else facts.rdma_stack.behind
+    for release in (behind or ()) if policy.driver.rdma != "dma-buf" else ():
+        yield Finding(
+            f"{SET}.gpu_modules", "warning", f"kernel {release}",
+            "its GPU modules were built before the RDMA stack's or against others: nvidia_peermem wants another "
+            'ib_core and is refused ("disagrees about version of symbol")',
+            "the slice builds them again with DKMS; one that comes built has the same again: policy.driver.build dkms, "
+            "or DMA-BUF (open modules, kernel 5.12 or later)",
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ..model import Facts, Finding, Plan
-from . import containers, devices, driver, infiniband, limits, login, rails, slices, witnesses
+from . import containers, devices, driver, infiniband, limits, login, rails, rdma, slices, witnesses
 from .answer import Answer, is_open, rows, with_accepted
 
 __all__ = ["check", "checks", "is_open"]
@@ -58,6 +58,7 @@ def _answers(
             *rails.answers(plan, facts),
             *infiniband.answers(plan, facts),
             *driver.answers(plan, facts),
+            *rdma.answers(plan, facts),
             *containers.answers(plan, facts),
             *limits.answers(plan, facts),
             *witnesses.answers(facts),

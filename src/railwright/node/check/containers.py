@@ -88,18 +88,4 @@ def daemon(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
     return iter(())
 
 
-def dkms_module(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """GPU modules go with the RDMA stack's that lie beside the kernel's own."""
-    code = f"{name}.gpu_modules"
-    behind = None if facts.rdma_stack is None else facts.rdma_stack.behind
-    if behind is None:
-        why = "no kernel here has both GPU modules and an RDMA stack's beside its own"
-        yield unseen(code, entry["name"], why, "look at /lib/modules/*/updates")
-    elif behind:
-        why = f"they were built against another RDMA stack for kernel {listed(behind)}"
-        yield Answer(code, Finding(code, "error", entry["name"], why, _INSTALL))
-    else:
-        yield Answer(code)
-
-
-KINDS = {"container_daemon": daemon, "dkms_module": dkms_module}
+KINDS = {"container_daemon": daemon}

@@ -11,7 +11,7 @@ from ..discover.host import sysctl_path
 from ..model import Facts, FileFact, Finding, InputError, Irq, Plan, Unit, format_cpulist, parse_cpulist
 from ..state.irq_item import is_control
 from ..state.kernel_items import chosen
-from . import containers, cuda, devices, lossless, rail_items, runtimes, software
+from . import containers, cuda, devices, lossless, rail_items, rdma, runtimes, software
 from .answer import Answer, listed, unseen
 
 Entry = dict[str, Any]
@@ -49,6 +49,7 @@ _BY_FACTS = {
     **devices.KINDS,
     **lossless.KINDS,
     **rail_items.KINDS,
+    **rdma.KINDS,
     **runtimes.KINDS,
     **software.KINDS,
 }

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Optional
 
+from ..model.rdma_facts import is_beside
 from ..model.software import Dkms, Kernel, Package, PackageLock, Software
 from ..packages import cmdline, dpkg, locks, rpm
 from .apt_history import HISTORY, HISTORY_BYTES, last_move
@@ -173,7 +174,7 @@ def _module_files(text: str) -> dict[str, str]:
         if match is not None:
             name = plain_name(match[1].partition(".")[0])
             # What DKMS or a vendor laid below updates/ comes before the kernel's own (depmod.d(5), search).
-            if name not in found or path.startswith(("updates/", "extra/")):
+            if name not in found or is_beside(path):
                 found[name] = path
     return found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Optional
+from urllib.parse import urlsplit
 
 from .codec import InputError
 from .values import like, one_of, packages, within
@@ -124,7 +125,7 @@ def _source(source: SourcePolicy, where: str) -> None:
 
 def _address(uri: str, where: str) -> None:
     """Raises InputError, which never tells the address: one that is written wrong may hold a secret, too."""
-    if not uri.startswith("file:") and ("@" in uri or "?" in uri):
+    if not uri.startswith("file:") and ("@" in _authority(uri) or "?" in uri):
         raise InputError(
             where,
             "has a user, a password or a query in it, which every reader of plan, report and node would see",
@@ -135,6 +136,15 @@ def _address(uri: str, where: str) -> None:
         raise InputError(
             where, "is no address", "expected ones like https://archive.example/debian or file:/srv/debs"
         )
+
+
+def _authority(uri: str) -> str:
+    """What stands before the path; all of it where that is no host with a port, as of https://me:se/cret@host/."""
+    try:
+        parts = urlsplit(uri)
+        return parts.netloc if parts.netloc and parts.port != 0 else uri
+    except ValueError:
+        return uri
 
 
 def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:

@@ -16,7 +16,8 @@ WHOLE = "installed"
 ABSENT = ("not-installed", "config-files")
 HALF_WAY = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 _WANTED = ("unknown", "install", "hold", "deinstall", "purge")
-_FLAGS = ("ok", "reinstreq")
+FLAW = "reinstreq"
+_FLAGS = ("ok", FLAW)
 _FIELD = re.compile(r"^(Package|Status|Version|Architecture):[ \t]*(.*)$", re.MULTILINE)
 NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+(?::[a-z0-9-]+)?", re.ASCII)
 # deb-version(7): an epoch, a version, a revision.
@@ -46,10 +47,12 @@ class Installed:
 
     @property
     def cell(self) -> Optional[str]:
-        """In one text: the version, and the status where it is not whole; None where it is not there."""
+        """In one text: the version, and what is wrong where it is not whole; None where it is not there."""
         if self.version is None or self.status in ABSENT:
             return None
-        return self.version if self.status == WHOLE else f"{self.version} {self.status}"
+        if self.status == WHOLE:
+            return f"{self.version} {FLAW}" if self.flawed else self.version
+        return f"{self.version} {self.status}"
 
 
 def read_status(text: str, native: Optional[str] = None, where: str = STATUS) -> dict[str, Installed]:
@@ -125,7 +128,7 @@ def _package(fields: Mapping[str, str], where: str) -> tuple[str, Installed]:
         raise InputError(f"{where} ({name}).Version", f"found {version[:80]!r}", "expected a version")
     if version is None and words[2] not in ABSENT:
         raise InputError(f"{where} ({name}).Version", "missing", f"expected one, for it is {words[2]}")
-    architecture, flawed = fields.get("Architecture"), words[1] == _FLAGS[1]
+    architecture, flawed = fields.get("Architecture"), words[1] == FLAW
     return name, Installed(version, words[2], words[0] == "hold", architecture, flawed)
 
 

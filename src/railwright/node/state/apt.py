@@ -9,6 +9,7 @@ from typing import Optional
 
 from ..packages import apt, dpkg, locks
 from ..packages.change import Change
+from ..words import without_users
 from .command import Said
 from .item import Node
 from .outcome import Refused
@@ -132,7 +133,7 @@ def _must(node: Node, argv: Sequence[str], what: str, changed: bool) -> Said:
 
 def _refused(node: Node, what: str, said: Said, changed: bool) -> Refused:
     held = {name: one.version or "" for name, one in installed(node).items() if one.held}
-    text = f"{said.out}\n{said.err}"
+    text = without_users(f"{said.out}\n{said.err}")
     cause = None if said.code is None else apt.cause_of(text, held)
     if said.code is None:
         return Refused("the node has no apt", "see policy.software", changed)

@@ -7,6 +7,7 @@ from typing import Optional
 
 from ..packages import locks, rpm
 from ..packages.change import Change
+from ..words import without_users
 from .command import Said
 from .item import Node
 from .outcome import Refused
@@ -128,7 +129,7 @@ def _must(node: Node, words: Sequence[str], what: str, changed: bool) -> Said:
 def _refused(what: str, said: Said, changed: bool) -> Refused:
     if said.code is None:
         return Refused("the node has no dnf", "see policy.software", changed)
-    cause = rpm.cause_of(f"{said.out}\n{said.err}")
+    cause = rpm.cause_of(without_users(f"{said.out}\n{said.err}"))
     if cause is None:
         return Refused(f"{what}: {last_words(said)}", "run it by hand on the node", changed)
     return Refused(f"{what}: {cause.why}", cause.remedy, changed)

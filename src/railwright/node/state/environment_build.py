@@ -16,6 +16,7 @@ from typing import Optional
 
 from .. import durable
 from ..model.wheel_lock import Lock
+from ..words import without_users
 from . import environment_files, files, wheelhouse
 from .command import Said
 from .item import Node
@@ -56,7 +57,7 @@ def stay():
 """
 # Beside the wheels: RECORDs, scripts, the venv itself.
 _SPARE_BYTES, _SPARE_FILES = 64 << 20, 2000
-_USER_IN_ADDRESS = re.compile(r"(https?://)[^/@\s]+@|(\?)[^\s'\"]+")
+_QUERY = re.compile(r"\?[^\s'\"]+")
 # pip's words (pip 21 to 26), the first that fits; {sources} is where it looked.
 _CAUSES: tuple[tuple[re.Pattern[str], str, str], ...] = (
     (
@@ -314,7 +315,7 @@ def _last(said: Said) -> str:
 
 
 def without_secrets(text: str) -> str:
-    return _USER_IN_ADDRESS.sub(lambda match: f"{match[1] or match[2]}***" + ("@" if match[1] else ""), text)
+    return _QUERY.sub("?***", without_users(text))
 
 
 def _seal(build: Build) -> None:

@@ -30,7 +30,7 @@ _VERSION, _HOLD = "version:", "hold:"
 # A version that stands on the node: its text, then how far it came; rpm may have several of one name.
 _STANDING = re.compile(rf"{VERSION.pattern}(?: [0-9A-Za-z:.+~^_-]+)*", re.ASCII)
 _HALF_WAY = frozenset(
-    {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending"}
+    {"half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending", "reinstreq"}
 )
 _RELEASE = "/proc/sys/kernel/osrelease"
 _LOOK_AGAIN_SECONDS = 0.5

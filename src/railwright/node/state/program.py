@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from typing import Optional
 
+from ..words import without_users
 from .command import Said, Tools
 from .item import Node
 from .outcome import Refused
 
 _FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _LONGEST_LINE = 300
-_USER = re.compile(r"(https?://)[^/@\s]+@")
 
 
 def tools_of(node: Node) -> Tools:
@@ -32,7 +31,7 @@ def first_program(node: Node, names: Sequence[str]) -> Optional[str]:
 
 def last_words(said: Said, lines: int = 6) -> str:
     """The end of what a program said, in one line, without a user and a password in an address."""
-    text = _USER.sub(r"\1***@", f"{said.out}\n{said.err}")
+    text = without_users(f"{said.out}\n{said.err}")
     told = [line.strip()[:_LONGEST_LINE] for line in text.splitlines() if line.strip()]
     # apt marks what went wrong; what stands around it is progress.
     told = [line for line in told if line.startswith("E: ")] or told
