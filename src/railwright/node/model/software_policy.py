@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Optional
-from urllib.parse import urlsplit
 
 from .codec import InputError
 from .values import like, one_of, packages, within
@@ -13,6 +12,10 @@ from .values import like, one_of, packages, within
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}", re.ASCII)
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9+.*?_-]*", re.ASCII)
 _URI = re.compile(r"(?:https?|file)://?[!-~]+", re.ASCII)
+# A host and its port, where nothing else stands before the path: an "@" behind them is no user's.
+_HOST = re.compile(
+    r"https?://(?:\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?(?=/|$)", re.ASCII | re.IGNORECASE
+)
 _WORDS = re.compile(r"[!-~]+(?: [!-~]+)*", re.ASCII)
 _PIN = re.compile(r"(?:origin|release|version) [ -~]+", re.ASCII)
 _ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
@@ -125,7 +128,7 @@ def _source(source: SourcePolicy, where: str) -> None:
 
 def _address(uri: str, where: str) -> None:
     """Raises InputError, which never tells the address: one that is written wrong may hold a secret, too."""
-    if not uri.startswith("file:") and ("@" in _authority(uri) or "?" in uri):
+    if not uri.startswith("file:") and ("?" in uri or ("@" in uri and not _HOST.match(uri))):
         raise InputError(
             where,
             "has a user, a password or a query in it, which every reader of plan, report and node would see",
@@ -136,15 +139,6 @@ def _address(uri: str, where: str) -> None:
         raise InputError(
             where, "is no address", "expected ones like https://archive.example/debian or file:/srv/debs"
         )
-
-
-def _authority(uri: str) -> str:
-    """What stands before the path; all of it where that is no host with a port, as of https://me:se/cret@host/."""
-    try:
-        parts = urlsplit(uri)
-        return parts.netloc if parts.netloc and parts.port != 0 else uri
-    except ValueError:
-        return uri
 
 
 def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:
