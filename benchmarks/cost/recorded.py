@@ -14,13 +14,12 @@ from pathlib import Path
 from .rack import MOST_PORTS, Node, Rack, make_keys, serve
 
 FIRST_PORT = 31000
-KINDS = ("state", "check", "facts")
+KINDS = ("state", "facts")
 SHELL = """\
 #!/bin/sh
 sent=$(tr -d '\\0')
 case "$sent" in
 *node_state*) exec cat {folder}/state ;;
-*'tools": true'* | *'tools\\": true'*) exec cat {folder}/check ;;
 *) exec cat {folder}/facts ;;
 esac
 """
@@ -43,11 +42,10 @@ def answers(heard: Path) -> dict[str, str]:
     for path in sorted(heard.iterdir(), key=lambda path: path.stat().st_mtime_ns):
         text = path.read_text("utf-8")
         answer = json.loads(text) if text.lstrip().startswith("{") else {}
-        node = answer.get("ansible_facts", {}).get("node")
         if "slices" in answer:
             found["state"] = text
-        elif node is not None:
-            found["check" if node["tools"] else "facts"] = text
+        elif "node" in answer.get("ansible_facts", {}):
+            found["facts"] = text
     if missing := set(KINDS) - found.keys():
         raise SystemExit(f"benchmarks/cost: no answer was heard of {', '.join(sorted(missing))}")
     return found
