@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from railwright.node.model import InputError, Policy, from_json, to_json
+from railwright.node.model.values import ARGUMENT
 from railwright.node.words import without_users
 from railwright.plan.policy_bytes import canonical
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,60}", re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*(?:=[A-Za-z0-9.+:~-]+)?", re.ASCII)
-_WORD = r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?"
-_WORDS = re.compile(rf"{_WORD}(?: {_WORD})*")
+_WORDS = re.compile(rf"{ARGUMENT.pattern}(?: {ARGUMENT.pattern})*")
 # A zip archive, FAT and tar all hold this one and what follows.
 _EARLIEST = 315532800
 # gzip counts seconds in 32 bits (RFC 1952, MTIME); FAT ends in 2107.

@@ -5,7 +5,6 @@ Devices and links come up one after the other. A rail that is only late must not
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +16,12 @@ from .check import is_open
 from .check.rails import GID
 from .check.rails import answers as rail_answers
 from .discover import discover
+from .discover.pci import FUNCTION
 from .model import Facts, Finding, Plan, Policy
 from .state.irq_item import is_control
 
 # Refusals that time may heal: devices come up one after the other.
 _EARLY = frozenset({"expect.gpus", "expect.rails", "gpus.none"})
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MOST_BYTES = 4 * 1024 * 1024
 
 Say = Callable[[str], None]
@@ -59,7 +58,7 @@ def plan_when_ready(root: Path, policy: Policy, say: Say, waiting: Waiting) -> t
 
 def _may_heal(refusal: Finding) -> bool:
     # A NIC that the policy names by its PCI address has a place in this chassis; another name may be a misspelt one.
-    named = refusal.code == "policy.nics" and _ADDRESS.fullmatch(refusal.where) is not None
+    named = refusal.code == "policy.nics" and FUNCTION.fullmatch(refusal.where) is not None
     return named or refusal.code in _EARLY
 
 

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError, from_json
-from ..model.values import SHA256, like, one_of
+from ..model.values import SHA256, TOOLKIT, USER, like, one_of
 
 PRODUCTS = ("nccl", "nccl-tests")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,40}", re.ASCII)
 _REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.~]{0,80}", re.ASCII)
-_TOOLKIT = re.compile(r"[1-9][0-9]\.[0-9]", re.ASCII)
 # What is told of a build names its source, so an address must hold no secret.
 _SECRET = re.compile(r"https?://[^/]*@|://[^/]*:[^/@]*@|\?", re.ASCII)
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # What the project decides itself: a second word on it would make the cache's key lie.
 OWN = (
     "BUILDDIR",
@@ -121,7 +119,7 @@ def read_place(data: Any, where: str) -> Place:
         value = getattr(place, name)
         if not value.startswith("/") or ".." in value.split("/") or value.rstrip("/") == "":
             raise InputError(f"{where}.{name}", f"found {value!r}", "expected an absolute path of a folder")
-    like(place.user, _USER, f"{where}.user", "the name of a user")
+    like(place.user, USER, f"{where}.user", "the name of a user")
     if not 0 <= place.jobs <= 1024 or not 0 <= place.space <= 10**7:
         raise InputError(where, "jobs or space is out of range", "expected 0 to 1024 jobs, and MiB")
     return place
@@ -129,7 +127,7 @@ def read_place(data: Any, where: str) -> Place:
 
 def _sound(request: Request, where: str) -> None:
     one_of(request.product, PRODUCTS, f"{where}.product")
-    like(request.toolkit, _TOOLKIT, f"{where}.toolkit", "a toolkit like 13.0, in quotes")
+    like(request.toolkit, TOOLKIT, f"{where}.toolkit", "a toolkit like 13.0, in quotes")
     like(request.revision, _REVISION, f"{where}.revision", "letters, digits and dots")
     for name, value in request.make.items():
         if not _VARIABLE.fullmatch(name) or name in OWN:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
@@ -23,6 +23,11 @@ class Answer:
     finding: Optional[Finding] = None
     seen: bool = True
     why: str = ""
+
+
+def elsewhere(facts: Any, name: str, entry: Any) -> Iterator[Answer]:
+    """For a kind whose entries are not answered one by one; where it is registered stands why."""
+    return iter(())
 
 
 def unseen(check: str, where: str, why: str, remedy: str) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 from ..discover.containers import DOCKER_KEYS
 from ..model import Containers, Facts, Finding, Plan
 from ..state import jsontext
-from .answer import Answer, listed, unseen
+from .answer import Answer, elsewhere, listed, unseen
 
 Entry = dict[str, Any]
 _READ_AGAIN = "read the node itself: railwright check PLAN"
@@ -83,9 +83,5 @@ def _keys(known: Containers, entry: Entry) -> Iterator[Answer]:
             yield Answer(_JSON, Finding(_JSON, "error", entry["path"], why, _INSTALL))
 
 
-def daemon(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """Whether a daemon is older than its configuration only the writer tells, which looks at both at once."""
-    return iter(())
-
-
-KINDS = {"container_daemon": daemon}
+# Whether a daemon is older than its configuration only the writer tells, which looks at both at once.
+KINDS = {"container_daemon": elsewhere}

@@ -9,7 +9,7 @@ from .. import nvconfig
 from ..discover.hardware_tools import TOPOLOGY, firmware_tool
 from ..discover.tools import silence
 from ..model import Facts, Finding, InputError, PciDevice, Plan, Queues, Tool
-from .answer import Answer, listed, unseen
+from .answer import Answer, elsewhere, listed, unseen
 
 Entry = dict[str, Any]
 _RETUNE = "run `ansible-playbook -i INVENTORY playbooks/retune.yml -l NODE`"
@@ -90,18 +90,14 @@ def queue_cpus(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
     )
 
 
-def setting(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """Settings of a card's firmware: each is judged once, with those that the plan only looks at."""
-    return iter(())
-
-
 KINDS: dict[str, Callable[[Facts, str, Entry], Iterator[Answer]]] = {
     "pci_register": pci_register,
     "ethtool_channels": queues,
     "ethtool_rings": queues,
     "ethtool_coalesce": queues,
     "queue_cpus": queue_cpus,
-    "nvconfig": setting,
+    # Each setting of a card's firmware is judged once, with those that the plan only looks at.
+    "nvconfig": elsewhere,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..discover.module_age import plain_name
 from ..model import Facts, Finding, Plan
-from .answer import Answer, listed, unseen
+from .answer import Answer, elsewhere, listed, unseen
 
 Entry = dict[str, Any]
 _CODE = "rdma_stack.gpu_modules"
@@ -16,12 +16,8 @@ _INSTALL = "run `ansible-playbook -i INVENTORY playbooks/install.yml -l NODE`"
 _DMABUF = "DMA-BUF (open modules, kernel 5.12 or later; policy.driver.rdma: dma-buf)"
 
 
-def dkms_module(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """What it means is answered from the whole plan: see `answers`."""
-    return iter(())
-
-
-KINDS = {"dkms_module": dkms_module}
+# What it means is answered from the whole plan: see `answers`.
+KINDS = {"dkms_module": elsewhere}
 
 
 def answers(plan: Plan, facts: Facts) -> Iterator[Answer]:

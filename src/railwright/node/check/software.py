@@ -9,7 +9,7 @@ from ..model import Facts, Finding
 from ..model.software import Package
 from ..packages import cmdline
 from ..state.kernel_items import chosen
-from .answer import Answer, listed, unseen
+from .answer import Answer, elsewhere, listed, unseen
 
 Entry = dict[str, Any]
 _INSTALL = "run `ansible-playbook -i INVENTORY playbooks/install.yml -l NODE`"
@@ -102,11 +102,6 @@ def sysfs_each(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
         yield _drift(code, path, f"is {now}, planned {wanted}")
 
 
-def nothing(facts: Facts, name: str, entry: Entry) -> Iterator[Answer]:
-    """An index has no state that a check could miss: the packages say whether it knew them."""
-    return iter(())
-
-
 def first_of(pattern: str) -> str:
     """One file of a pattern: that of CPU 0."""
     return pattern.replace("*", "0")
@@ -118,7 +113,8 @@ def _drift(code: str, where: str, why: str, remedy: Optional[str] = None) -> Ans
 
 KINDS = {
     "packages": packages,
-    "package_index": nothing,
+    # An index has no state that a check could miss: the packages say whether it knew them.
+    "package_index": elsewhere,
     "initramfs": initramfs,
     "boot_arguments": boot_arguments,
     "sysfs_each": sysfs_each,

@@ -16,7 +16,7 @@ DEVICES = "sys/bus/pci/devices"
 NVIDIA = "0x10de"
 _AMD = "0x1002"
 
-_FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+FUNCTION = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _HOST_BRIDGE = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _MINOR = re.compile(r"[0-9]{1,3}")
 _ID = re.compile(r"0x[0-9a-f]{4}")
@@ -102,7 +102,7 @@ def read_pci(tree: Tree) -> PciTree:
 def address_above(place: str) -> Optional[str]:
     """The PCI function that a device folder hangs on: the last one in its path, or None."""
     for part in reversed(place.split("/")):
-        if _FUNCTION.fullmatch(part):
+        if FUNCTION.fullmatch(part):
             return part
         if _HOST_BRIDGE.fullmatch(part):
             return None
@@ -167,9 +167,7 @@ def _parent(address: str, place: str) -> Optional[str]:
     bridge = above.rpartition("/")[2]
     # A tree that was copied without its links shows sys/bus/pci/devices/<address> and nothing above it.
     return (
-        bridge
-        if last == address and (_FUNCTION.fullmatch(bridge) or _HOST_BRIDGE.fullmatch(bridge))
-        else None
+        bridge if last == address and (FUNCTION.fullmatch(bridge) or _HOST_BRIDGE.fullmatch(bridge)) else None
     )
 
 

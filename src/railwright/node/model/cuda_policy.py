@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
-from .values import SHA256, like, one_of
+from .values import SHA256, TOOLKIT, like, one_of
 
 # Which of NVIDIA's meta packages is meant; all carry the toolkit's version.
 PARTS = ("toolkit", "libraries", "minimal-build")
-_TOOLKIT = re.compile(r"[1-9][0-9]\.[0-9]", re.ASCII)
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]{1,100}", re.ASCII)
 _VERSION = re.compile(r"(?:[0-9]+:)?[0-9][0-9A-Za-z.+~-]{0,80}", re.ASCII)
 _ARCHITECTURE = re.compile(r"[1-9][0-9]?\.[0-9]", re.ASCII)
@@ -62,7 +61,7 @@ def must_be_sound(cuda: Optional[CudaPolicy], nccl: Optional[NcclLibraryPolicy],
 def _cuda(cuda: CudaPolicy, where: str) -> None:
     one_of(cuda.part, PARTS, f"{where}.part")
     for name, version in cuda.toolkits.items():
-        like(name, _TOOLKIT, f"{where}.toolkits", "toolkits like 13.0, in quotes")
+        like(name, TOOLKIT, f"{where}.toolkits", "toolkits like 13.0, in quotes")
         like(version, _VERSION, f"{where}.toolkits.{name}", "a version to the last digit, like 13.0.2-1")
         if not version.startswith(f"{name}."):
             raise InputError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
-from .values import like, one_of, within
+from .values import USER, like, one_of, within
 from .wheel_lock import read_lock
 
 PROFILES = ("training", "inference")
@@ -25,7 +25,6 @@ _IMAGE = re.compile(
     r"[a-z0-9.-]+(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)+(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?@sha256:[0-9a-f]{64}",
     re.ASCII,
 )
-_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 # One word of a command line in a unit: systemd reads % $ and quotes in its own way (systemd.service(5)).
 _WORD = re.compile(r"[A-Za-z0-9_./:=,@+-]{1,200}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,200}", re.ASCII)
@@ -188,7 +187,7 @@ def _server(server: ServerPolicy, runtime: RuntimePolicy, where: str) -> None:
     if server.tensor_parallel < 1 or (server.replicas is not None and server.replicas < 1):
         raise InputError(where, "found less than one GPU or replica", "count from 1")
     within(server.port, 1, _MOST_SERVERS_PORT, f"{where}.port")
-    like(server.user, _USER, f"{where}.user", "the name of a user")
+    like(server.user, USER, f"{where}.user", "the name of a user")
     if server.model.startswith("-"):
         # Never the word itself, which may end in a secret.
         raise InputError(f"{where}.model", "is a word for the engine", "name a folder or a model")

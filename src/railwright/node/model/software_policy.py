@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from .codec import InputError
-from .values import like, one_of, packages, within
+from .values import ARGUMENT, like, one_of, packages, within
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}", re.ASCII)
 _PATTERN = re.compile(r"[A-Za-z0-9*?][A-Za-z0-9+.*?_-]*", re.ASCII)
@@ -18,7 +18,6 @@ _HOST = re.compile(
 )
 _WORDS = re.compile(r"[!-~]+(?: [!-~]+)*", re.ASCII)
 _PIN = re.compile(r"(?:origin|release|version) [ -~]+", re.ASCII)
-_ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
 _KEY_BEGINS = "-----BEGIN PGP PUBLIC KEY BLOCK-----"
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?: [A-Za-z0-9][A-Za-z0-9._-]*)*", re.ASCII)
 # What x86-64 and arm64 kernels know (Documentation/admin-guide/mm/hugetlbpage.rst).
@@ -158,9 +157,9 @@ def _pins(pins: tuple[PinPolicy, ...], where: str) -> None:
 def _kernel(kernel: KernelPolicy, where: str) -> None:
     packages(kernel.packages, f"{where}.packages")
     for number, word in enumerate(kernel.arguments):
-        like(word, _ARGUMENT, f"{where}.arguments[{number}]", "key or key=value, without blanks")
+        like(word, ARGUMENT, f"{where}.arguments[{number}]", "key or key=value, without blanks")
     for number, word in enumerate(kernel.without):
-        like(word, _ARGUMENT, f"{where}.without[{number}]", "a key like iommu or pci=realloc")
+        like(word, ARGUMENT, f"{where}.without[{number}]", "a key like iommu or pci=realloc")
     like(kernel.profile, _PROFILE, f"{where}.profile", "the name of a profile of tuned")
     for size, count in kernel.huge_pages.items():
         one_of(size, HUGE_PAGES, f"{where}.huge_pages.{size}")

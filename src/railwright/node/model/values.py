@@ -11,6 +11,11 @@ from .codec import InputError
 # Debian policy 5.6.1 and 5.6.12, and rpm's names and versions; "libc6:arm64" names the architecture too.
 PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*(?::[a-z0-9-]+)?", re.ASCII)
 VERSION = re.compile(r"(?:[0-9]+:)?[0-9A-Za-z][0-9A-Za-z.+~^_-]*", re.ASCII)
+# A word for the kernel's command line: what no shell, GRUB and no quotes of theirs would take apart.
+ARGUMENT = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
+# A release of CUDA's toolkit, "13.0".
+TOOLKIT = re.compile(r"[1-9][0-9]\.[0-9]", re.ASCII)
+USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.ASCII)
 SHA256 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..model import InputError
+from ..model.values import ARGUMENT
 from ..packages import cmdline
 from . import boot_entries, files
 from .command import Said
@@ -26,8 +27,6 @@ from .program import first_program, last_words, tools_of
 _ARGUMENTS, _MENU = "arguments", "menu"
 _CURRENT, _OLDER = "current", "older"
 _CMDLINE = "/proc/cmdline"
-# One word of the command line; what the drop-in's shell or single quotes would take apart is none.
-_WORD = re.compile(r"[A-Za-z0-9_.-]+(?:=[A-Za-z0-9_.,:;/@%+=-]*)?", re.ASCII)
 _ENTRY = re.compile(r"[^/\0]+\.conf")
 _NOTHING = ""
 
@@ -260,7 +259,7 @@ class BootArgumentsItem(Item):
             raise expected(where, "text", value)
         if cell == _MENU and value not in (_CURRENT, _OLDER):
             raise InputError(where, f"found {value!r}", f"expected {_CURRENT} or {_OLDER}")
-        if cell == _ARGUMENTS and any(_WORD.fullmatch(word) is None for word in value.split()):
+        if cell == _ARGUMENTS and any(ARGUMENT.fullmatch(word) is None for word in value.split()):
             raise InputError(where, f"found {value[:80]!r}", "expected words of a kernel command line")
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
@@ -276,7 +275,7 @@ def _arguments(fields: Fields) -> tuple[str, ...]:
     for n, word in enumerate(given):
         if not isinstance(word, str):
             raise expected(f"{where}[{n}]", "text", word)
-        if _WORD.fullmatch(word) is None:
+        if ARGUMENT.fullmatch(word) is None:
             raise InputError(
                 f"{where}[{n}]", f"{word!r} is no argument", "expected key or key=value, without blanks"
             )
