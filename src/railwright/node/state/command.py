@@ -16,6 +16,7 @@ _LONGEST_SECONDS = 120.0
 _LONGER_SECONDS = {
     "apt-get": 7200.0,
     "ctr": 7200.0,
+    "dkms": 7200.0,
     "dnf": 7200.0,
     "docker": 7200.0,
     "dpkg": 7200.0,
