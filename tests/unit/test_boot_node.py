@@ -406,6 +406,44 @@ def test_a_rail_that_is_down_is_waited_for_and_does_not_leave_nccls_list(tmp_pat
     assert (root / "etc/nccl.conf").read_bytes() == before
 
 
+def interrupts(root: Path) -> dict[str, str]:
+    return {
+        path.parent.name: path.read_text("utf-8").strip()
+        for path in root.glob("proc/irq/*/smp_affinity_list")
+    }
+
+
+@needs_root
+def test_a_rail_without_a_link_keeps_its_interrupts_and_the_others_keep_theirs(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    assert run(root)[0] == 0
+    tuned = interrupts(root)
+    assert tuned["20"] != "0-15"
+    assert tuned["21"] != "0-15"
+    set_link(root, 1, "1: DOWN")
+    status, lines = run(root, waiting=Clock().waiting(10.0))
+    assert status == 1
+    assert interrupts(root) == tuned
+    assert "irq_affinity: as planned already" in lines
+    assert [line for line in lines if line.startswith(("error: ", "warning: "))] == [
+        line for line in lines if line.startswith("error: nics.down: mlx5_1")
+    ]
+    # What goes back then is the value before the first tune.
+    state.revert(["irq_affinity"], root=str(root))
+    assert set(interrupts(root).values()) == {"0-15"}
+
+
+@needs_root
+def test_a_rail_whose_nic_is_gone_is_not_kept(tmp_path: Path) -> None:
+    root = gpu_node(tmp_path)
+    assert run(root)[0] == 0
+    set_link(root, 1, "1: DOWN")
+    (root / "sys/bus/pci/devices/0000:16:00.0").unlink()
+    status, lines = run(root, waiting=Clock().waiting(2.0))
+    assert status in (1, 3)
+    assert not any(line.startswith("failed: ") for line in lines)
+
+
 @needs_root
 def test_a_rail_that_comes_up_late_is_planned_as_ever(tmp_path: Path) -> None:
     root = gpu_node(tmp_path)

@@ -27,6 +27,8 @@ GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
 # Files that say which devices there are. A link that is still training must not write itself out of them.
 _OF_DEVICES = ("nccl_conf", "gpu_order")
+# What is set on each rail's device: one that has no link for a while keeps it.
+_OF_RAILS = ("irq_affinity", "pcie", "queues")
 # What depends on the machine and lies in files or registers. Firmware stays: no boot writes it.
 _OF_A_MACHINE = tuple(name for name in SLICES if name not in (*INSTALL_SLICES, OWN_SLICE, "nic_firmware"))
 # Of the slice `kernel`: what a boot can set. (A profile of tuned's is files too, and comes with its unit at the bake.)
@@ -77,6 +79,8 @@ def boot(
         slices = {name: part for name, part in plan.slices.items() if name not in _OF_DEVICES}
         plan = replace(plan, slices=slices)
     try:
+        if any(fault.code == "nics.down" for fault in wrong):
+            plan = _with_lost_rails(root, plan)
         failures = _apply(root, _slices(root, policy, plan, note, other), say, note)
         found = [*wrong, *_remaining(root, policy, plan, archive, note)]
         note.findings = tuple(found)
@@ -164,6 +168,28 @@ def _slices(
         return slices
     managed = [name for name in _OF_A_MACHINE if policy.manage.get(name, True) and name not in plan.slices]
     return {**{name: [] for name in managed}, **slices}
+
+
+def _with_lost_rails(root: Path, plan: Plan) -> Plan:
+    """The plan with what was written for rails that have no link now: nobody would set it again when they come back.
+
+    Interrupts stay where they are, all of them: their cores were dealt out together. Raises StateError.
+    """
+    recorded = state.recorded(root=str(root))
+    slices = dict(plan.slices)
+    for name in _OF_RAILS:
+        if name not in slices:
+            continue
+        now = dict(zip(state.item_ids(name, to_json(slices[name].entries)), slices[name].entries))
+        kept = recorded.get(name, {})
+        before = {item: entry for item, entry in kept.items() if _is_there(root, entry.get("device"))}
+        together = {**now, **before} if name == "irq_affinity" else {**before, **now}
+        slices[name] = replace(slices[name], entries=tuple(together.values()))
+    return replace(plan, slices=slices)
+
+
+def _is_there(root: Path, device: Optional[str]) -> bool:
+    return device is not None and (root / "sys/bus/pci/devices" / device).exists()
 
 
 def _power(root: Path, plan: Optional[Plan]) -> dict[str, list[Any]]:

@@ -41,6 +41,8 @@ __all__ = [
     "apply",
     "confirmed",
     "hold",
+    "item_ids",
+    "recorded",
     "release",
     "revert",
 ]
@@ -161,6 +163,19 @@ def confirmed(*, root: str = "/", check: bool = False, runner: Optional[Runner] 
     """
     if not check:
         confirm.settle(_node(root, runner))
+
+
+def recorded(*, root: str = "/") -> dict[str, dict[str, Any]]:
+    """The entries of what was written and can be put back: `{slice: {item id: entry}}`. Raises StateError."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, item_id, kept in Record.read(_node(root, None)).items():
+        found.setdefault(name, {})[item_id] = dict(kept.entry)
+    return found
+
+
+def item_ids(name: str, entries: Sequence[Any]) -> list[str]:
+    """The id of each entry of a slice, as the record has it. Raises InputError."""
+    return [item.id for item in read_slices({name: entries}, {})[name]]
 
 
 def _named(names: Any, where: str = "names") -> dict[str, list[Item]]:
