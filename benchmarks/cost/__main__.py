@@ -71,7 +71,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     memory = next((folder for folder in MEMORY if os.access(folder, os.W_OK)), None)
-    most = max([*asked.nodes, *asked.alone])
+    most = max([1, *asked.nodes, *asked.alone])
     with (
         tempfile.TemporaryDirectory(prefix="rwb-") as place,
         tempfile.TemporaryDirectory(prefix="rwb-", dir=memory) as layers,
