@@ -13,11 +13,13 @@ _INITRAMFS = {
 }
 # Timers and what only a machine on its first day wants: in emulation each takes seconds of a boot.
 MASKED = (
-    "apt-daily-upgrade.timer", "apt-daily.timer", "dpkg-db-backup.timer", "e2scrub_all.timer",
-    "e2scrub_reap.service", "fstrim.timer", "getty@tty1.service", "ldconfig.service", "modprobe@drm.service",
-    "modprobe@efi_pstore.service", "proc-sys-fs-binfmt_misc.automount", "rdma-load-modules@.service",
-    "serial-getty@ttyS0.service", "systemd-binfmt.service", "systemd-hwdb-update.service",
-    "systemd-journal-catalog-update.service", "systemd-networkd-wait-online.service", "systemd-timesyncd.service",
+    "apt-daily-upgrade.timer", "apt-daily.timer", "dev-mqueue.mount", "dpkg-db-backup.timer", "e2scrub_all.timer",
+    "e2scrub_reap.service", "fstrim.timer", "getty@tty1.service", "grub-common.service", "ldconfig.service",
+    "modprobe@drm.service", "modprobe@efi_pstore.service", "modprobe@fuse.service",
+    "proc-sys-fs-binfmt_misc.automount", "rdma-load-modules@.service", "serial-getty@ttyS0.service",
+    "sys-fs-fuse-connections.mount", "systemd-binfmt.service", "systemd-hwdb-update.service",
+    "systemd-journal-catalog-update.service", "systemd-networkd-persistent-storage.service",
+    "systemd-networkd-wait-online.service", "systemd-timesyncd.service",
 )  # fmt: skip
 # Drivers of a PC that this machine has no use for.
 _UNWANTED = (
@@ -29,7 +31,7 @@ LINK = "32x16"
 # The TSC is one clock here and the timer is checked by nobody: a busy machine has stalled in those checks.
 COMMAND_LINE = (
     "console=ttyS0 mitigations=off tsc=reliable no_timer_check loglevel=5 audit=0 apparmor=0 raid=noautodetect "
-    "systemd.show_status=no systemd.service_watchdogs=no"
+    "8250.nr_uarts=1 systemd.show_status=no systemd.service_watchdogs=no"
 )
 # On a busy machine emulation is slower than what systemd waits for by itself.
 _PATIENCE = (
