@@ -66,7 +66,7 @@ def test_what_the_card_lacks_and_a_card_that_is_not_there_are_named(node: Node, 
     (failure,) = converge(node, wish(card, NO_SUCH_SETTING="1"), check=True)["failures"]
     assert failure["why"] == f"{card} has no setting NO_SUCH_SETTING"
     (failure,) = converge(node, wish("0000:ff:00.0", CNP_DSCP_P1="26"), check=True)["failures"]
-    assert "no such device" in failure["why"]
+    assert failure["why"] == "the node has no PCI function 0000:ff:00.0"
 
 
 def test_a_revert_brings_the_factorys_values_at_the_next_boot(node: Node, card: str) -> None:

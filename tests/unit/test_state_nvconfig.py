@@ -12,6 +12,7 @@ import pytest
 from railwright.node import nvconfig
 from railwright.node.model import InputError
 from railwright.node.state import Said, apply, revert
+from railwright.node.state.command import Tools
 from tests.unit.state_support import DEVICE, fingerprint, item, make_node, plant
 
 FACTORY = {
@@ -96,7 +97,9 @@ class Card:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    return make_node(tmp_path / "node")
+    made = make_node(tmp_path / "node")
+    (made / f"sys/bus/pci/devices/{DEVICE}").mkdir(parents=True)
+    return made
 
 
 def entry(**settings: str) -> dict[str, Any]:
@@ -178,6 +181,84 @@ def test_a_revert_sets_what_the_next_boot_would_have_brought(node: Path) -> None
     revert(root=str(node), tools=card)
     assert card.next == FACTORY
     assert fingerprint(node).keys() == before.keys()
+
+
+def boot(node: Path, card: Card) -> None:
+    card.reset()
+    for left in (node / "run").iterdir():
+        left.unlink()
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize("ends", ["boot", "reset"])
+def test_the_reboot_for_a_dropped_setting_is_owed_until_it_is_out_of_force(
+    node: Path, check: bool, ends: str
+) -> None:
+    card = Card()
+    put(node, card, entry(CNP_DSCP_P1="26", SRIOV_EN="1"))
+    boot(node, card)
+    owed = (f"nvconfig:{DEVICE}",)
+    assert put(node, card, entry(SRIOV_EN="1")).reboot_needed == owed
+    for _ in range(3):
+        again = put(node, card, entry(SRIOV_EN="1"), check=check)
+        assert (again.changed, again.reboot_needed) == (False, owed)
+    assert (card.current["CNP_DSCP_P1"], card.next["CNP_DSCP_P1"]) == ("26", "48")
+    boot(node, card) if ends == "boot" else card.reset()
+    done = put(node, card, entry(SRIOV_EN="1"))
+    assert (done.changed, done.reboot_needed) == (False, ())
+
+
+def test_a_dropped_setting_that_is_taken_again_before_the_boot_owes_none(node: Path) -> None:
+    card, wish = Card(), entry(CNP_DSCP_P1="26", SRIOV_EN="1")
+    put(node, card, wish)
+    boot(node, card)
+    put(node, card, entry(SRIOV_EN="1"))
+    put(node, card, wish)
+    assert put(node, card, wish).reboot_needed == ()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_of_a_card_that_is_gone_nothing_is_put_back_and_all_else_goes_on(node: Path, whole: bool) -> None:
+    card = Card()
+    before = fingerprint(node)
+    wish = entry(CNP_DSCP_P1="26")
+    beside = {"kind": "file", "path": "/etc/beside", "content": "x\n", "owner": "0", "group": "0"}
+    apply({"nic_firmware": [wish, beside]}, root=str(node), tools=card)
+    boot(node, card)
+    (node / f"sys/bus/pci/devices/{DEVICE}").rmdir()
+    asked = len(card.asked)
+    # The tune that still names it says so, and does the rest.
+    other = {**beside, "content": "y\n"}
+    outcome = apply({"nic_firmware": [wish, other]}, root=str(node), tools=gone(card))
+    assert [failure.why for failure in outcome.failures] == [f"the node has no PCI function {DEVICE}"]
+    assert (node / "etc/beside").read_text() == "y\n"
+    # One that does not any more lets it go, and so does a revert of the whole.
+    if whole:
+        outcome = revert(root=str(node), tools=gone(card))
+    else:
+        outcome = apply({"nic_firmware": [other]}, root=str(node), tools=gone(card))
+    assert outcome.failures == ()
+    told = {item["id"]: item for item in outcome.to_json()["slices"]["nic_firmware"]["items"]}
+    assert "CNP_DSCP_P1 is gone: nothing to put back" in told[f"nvconfig:{DEVICE}"]["note"]
+    assert apply({"nic_firmware": []}, root=str(node), tools=gone(card)).failures == ()
+    assert len(card.asked) == asked
+    assert fingerprint(node).keys() == before.keys() - {f"sys/bus/pci/devices/{DEVICE}"}
+
+
+def gone(card: Card) -> Tools:
+    def tools(argv: Sequence[str]) -> Said:
+        card.asked.append(list(argv))
+        return Said(1, err=f"-E- Failed to open device: {DEVICE}. No such device")
+
+    return tools
+
+
+def test_a_card_that_is_there_and_does_not_answer_is_not_taken_for_gone(node: Path) -> None:
+    card = Card()
+    put(node, card, entry(CNP_DSCP_P1="26"))
+    assert "Failed to open device" in revert(root=str(node), tools=gone(card)).failures[0].why
+    assert revert(root=str(node), tools=card).failures == ()
+    assert card.next == FACTORY
 
 
 def test_a_check_asks_and_never_sets(node: Path) -> None:

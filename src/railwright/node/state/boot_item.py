@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional
 
 from ..model import InputError
@@ -19,31 +18,17 @@ from ..packages import cmdline
 from . import boot_entries, files
 from .command import Said
 from .fields import Fields, expected, mapping, sequence
-from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .item import STAGE_WRITE, Claim, Done, Goal, Item, Kept, KeptCell, Node, Reading, Value, World
 from .made_item import item_name
 from .outcome import Foreign, Refused
 from .program import first_program, last_words, tools_of
+from .reboots import Reboots
 
 _ARGUMENTS, _MENU = "arguments", "menu"
 _CURRENT, _OLDER = "current", "older"
 _CMDLINE = "/proc/cmdline"
 _ENTRY = re.compile(r"[^/\0]+\.conf")
 _NOTHING = ""
-
-
-@dataclass
-class _Detail:
-    """loader: None for none that we know. running: the kernel's own command line. keys: what ours set, now or before.
-    options: of entries, as they were before the first write, by the names of their files. back: they go back to that.
-    torn: a run was killed, or failed, between grubby's first write and the last of ours.
-    """
-
-    loader: Optional[str]
-    running: Optional[str]
-    keys: Collection[str] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    back: bool = False
-    torn: bool = False
 
 
 class BootArgumentsItem(Item):
@@ -83,7 +68,7 @@ class BootArgumentsItem(Item):
         loader = cmdline.loader_of(lambda path: os.path.exists(node.at(path)))
         running = boot_entries.read_text(node, _CMDLINE)
         if loader is None:
-            return Reading({}, detail=_Detail(loader, running))
+            return Reading({}, detail=boot_entries.Detail(loader, running))
         return (self._read_bls if loader == cmdline.BLS else self._read_grub)(node, kept, running)
 
     def _read_grub(self, node: Node, kept: Kept, running: Optional[str]) -> Reading:
@@ -97,22 +82,31 @@ class BootArgumentsItem(Item):
         lacking = [line for line in menu if not cmdline.holds(line, self.arguments)]
         stale = (known is not None and known.pending) or bool(lacking) or not menu
         cells[_MENU] = _OLDER if stale else _CURRENT
-        return Reading(cells, self._note(running), _Detail(cmdline.GRUB, running))
+        return Reading(cells, self._note(running), boot_entries.Detail(cmdline.GRUB, running))
 
     def _read_bls(self, node: Node, kept: Kept, running: Optional[str]) -> Reading:
-        keys = {cmdline.key_of(word) for word in self.arguments}
-        for known in kept.cells.values():
-            for value in (known.prior, *known.written):
-                keys |= {cmdline.key_of(word) for word in str(value).split()}
-        entries = [cmdline.words_of_keys(line, keys) for line in boot_entries.command_lines(node)]
-        if not entries:
-            return Reading({}, detail=_Detail(None, running))
+        known = kept.cells.get(_ARGUMENTS)
+        asked = boot_entries.keys_of(self.arguments)
+        # Not those of the prior value: a word that went back is its owner's again.
+        written = boot_entries.keys_of(_words_of(known.written) if known is not None else ())
+        keys = asked | written
+        stands = {
+            name: cmdline.words_of_keys(line, keys) for name, line in boot_entries.lines_by_name(node).items()
+        }
+        if not stands:
+            return Reading({}, detail=boot_entries.Detail(None, running))
         # Where they differ, the one that is to be changed is told.
-        other = [words for words in entries if not cmdline.same_words(words.split(), self.arguments)]
-        options = (kept.origin or {}) if kept.cells else boot_entries.written_options(node)
-        torn = _ARGUMENTS in kept.cells and kept.cells[_ARGUMENTS].pending
-        detail = _Detail(cmdline.BLS, running, keys, options, torn=torn)
-        return Reading({_ARGUMENTS: (other or entries)[0]}, self._note(running), detail)
+        other = [words for words in stands.values() if not cmdline.same_words(words.split(), self.arguments)]
+        options = (kept.origin or {}) if kept.cells else boot_entries.origin(node)
+        prior = [] if known is None else str(known.prior).split()
+        before = [word for word in boot_entries.before_of(prior, options) if cmdline.key_of(word) in keys]
+        torn = known is not None and known.pending
+        # After a kill a word may be missing that grubby took away for its name.
+        taken = {} if torn else boot_entries.taken(node, options, asked - written)
+        detail = boot_entries.Detail(
+            cmdline.BLS, running, keys, keys - asked, stands, options, taken, before, torn=torn
+        )
+        return Reading({_ARGUMENTS: [*other, *stands.values()][0]}, self._note(running), detail)
 
     def _note(self, running: Optional[str]) -> str:
         if running is None or cmdline.holds(running, self.arguments):
@@ -137,29 +131,61 @@ class BootArgumentsItem(Item):
         return goal
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
+        detail: boot_entries.Detail = reading.detail
+        detail.back = True
+        known = kept.cells.get(_ARGUMENTS)
+        if detail.loader == cmdline.BLS and known is not None:
+            return self._release_bls(detail, KeptCell(" ".join(detail.before), known.written))
         goal = super().release(reading, _without_menu(kept), world)
-        reading.detail.back = True
-        if reading.detail.torn and not goal.notes:
-            return Goal({_ARGUMENTS: kept.cells[_ARGUMENTS].prior})
         owed = kept.cells.get(_MENU)
         if _MENU in reading.cells and (_ARGUMENTS in goal.cells or (owed is not None and owed.pending)):
             return Goal({**goal.cells, _MENU: _CURRENT}, goal.notes)
         return goal
 
+    def _release_bls(self, detail: boot_entries.Detail, known: KeptCell) -> Goal:
+        """An entry that somebody changed decides. One that has none of the words, as of a later kernel, does not."""
+        moved = [
+            words
+            for name, words in detail.stands.items()
+            if not cmdline.same_words(words.split(), boot_entries.own_of(name, detail))
+        ]
+        changed = [words for words in moved if words and not self._is_explained(words, known, detail)]
+        if not changed and (detail.torn or any(moved)):
+            return Goal({_ARGUMENTS: known.prior})
+        if not moved:
+            return Goal({})
+        return self._back(Reading({_ARGUMENTS: (changed or moved)[0]}), {_ARGUMENTS: known})
+
+    def _is_explained(self, words: str, known: KeptCell, detail: boot_entries.Detail) -> bool:
+        """Whether these words of an entry are what we left, or what was there before; after a kill, some of both."""
+        if not detail.torn:
+            return any(self.same(words, value) for value in (known.prior, *known.written))
+        theirs = [word for line in detail.options.values() for word in cmdline.meant(line)]
+        return {*_words_of(known.written), *theirs, *detail.before}.issuperset(words.split())
+
     def stages(self, goal: Mapping[str, Value], releasing: bool) -> Mapping[int, Mapping[str, Value]]:
         return {STAGE_WRITE: goal}
 
     def boot_owed(self, node: Node, reading: Reading) -> Optional[bool]:
-        detail: _Detail = reading.detail
-        if detail.loader is None or detail.running is None:
+        """True where the running kernel lacks a word, or still has one that was taken out since it started."""
+        detail = reading.detail
+        if not isinstance(detail, boot_entries.Detail) or detail.loader is None or detail.running is None:
             return None
-        return not cmdline.holds(detail.running, self.arguments)
+        if not cmdline.holds(detail.running, self.arguments):
+            return True
+        at_boot = str(Reboots(node).in_force.get(self.id, {}).get(_ARGUMENTS, _NOTHING))
+        dropped = boot_entries.keys_of(at_boot.split()) - boot_entries.keys_of(self.arguments)
+        runs = cmdline.words_of_keys(detail.running, dropped).split()
+        return any(
+            not cmdline.same_words(cmdline.words_of_keys(line, dropped).split(), runs)
+            for line in _boot_lines(node, detail)
+        )
 
     def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
         tools_of(node)
         if reading.detail.loader == cmdline.BLS:
             _program(node, cmdline.GRUBBY)
-            words = str(goal[_ARGUMENTS]).split()
+            words = boot_entries.of_all(reading.detail, str(goal[_ARGUMENTS]))
             _must_be_evaluated(node, words)
             boot_entries.grubby_options(node, reading.detail.keys, words)
             return
@@ -209,23 +235,23 @@ class BootArgumentsItem(Item):
     def _write_bls(self, node: Node, reading: Reading, words: str) -> None:
         """grubby knows names only: one word of pci= takes every other away (grubby(8), --args). So it is told others'
         words of these names too, for its own files, and each entry then gets the line that it should have."""
-        detail: _Detail = reading.detail
+        detail: boot_entries.Detail = reading.detail
         variables = boot_entries.environment(node)
         before = {
-            name: _whole(now, name, detail, variables)
+            name: boot_entries.whole(now, name, detail, variables)
             for name, now in boot_entries.written_options(node).items()
         }
-        told = boot_entries.grubby_options(node, detail.keys, words.split())
+        told = boot_entries.grubby_options(node, detail.keys, boot_entries.of_all(detail, words))
         said = tools_of(node)([cmdline.GRUBBY, "--update-kernel=ALL", *told]) if told else Said(0)
         if said.code != 0:
             boot_entries.set_options(node, before)
             raise Refused(
                 f"grubby ended with {said.code}: {last_words(said)}", "run it by hand", changed=True
             )
-        wanted = {name: _wanted_of(name, detail, words) for name in before}
+        wanted = {name: boot_entries.wanted_of(name, detail, words) for name in before}
         variables = boot_entries.environment(node)
         lines = {
-            name: _edited(now, name, detail, wanted[name])
+            name: boot_entries.edited(now, name, detail, wanted[name])
             for name, now in before.items()
             # What stands in grubenv is grubby's alone.
             if not cmdline.share_a_name(cmdline.of_variables(now, variables), detail.keys)
@@ -238,7 +264,9 @@ class BootArgumentsItem(Item):
                     raise Refused(why, f"see {cmdline.BLS_FOLDER}/{name}", changed=True)
 
     def origin(self, reading: Reading) -> Value:
-        return dict(reading.detail.options) or None
+        detail: boot_entries.Detail = reading.detail
+        detail.options.update(detail.taken)
+        return detail.options or None
 
     def check_origin(self, value: Value, where: str) -> None:
         if value is None:
@@ -308,48 +336,11 @@ def _must_be_evaluated(node: Node, words: Sequence[str]) -> None:
         )
 
 
-def _wanted_of(name: str, detail: _Detail, words: str) -> list[str]:
-    """The words of ours that an entry should have: on the way back its own, as far as it was there then."""
-    if detail.back and name in detail.options:
-        return _ours(detail.options[name], detail)
-    return words.split()
+def _words_of(written: Iterable[Value]) -> list[str]:
+    return [word for value in written for word in str(value).split()]
 
 
-def _ours(options: str, detail: _Detail) -> list[str]:
-    return [word for word in cmdline.meant(options) if cmdline.key_of(word) in detail.keys]
-
-
-def _whole(now: str, name: str, detail: _Detail, variables: Mapping[str, str]) -> str:
-    """The options of an entry with others' words of our names that grubby took away before a run was killed."""
-    before = detail.options.get(name)
-    if not detail.torn or before is None:
-        return now
-    has = [cmdline.key_of(word) for word in cmdline.meant(now)]
-    lost = {
-        cmdline.key_of(word): word
-        for written in _others(before, detail)
-        if cmdline.share_a_name([written], detail.keys)
-        for word in cmdline.meant(written)
-        if cmdline.key_of(word) not in has
-    }
-    whole = cmdline.bls_edited(now, lost, list(lost.values()))
-    # Where nobody changed anything else, they come where they stood.
-    if _meant(whole, detail, variables) == _meant(before, detail, variables):
-        return cmdline.bls_edited(before, detail.keys, _ours(now, detail))
-    return whole
-
-
-def _meant(options: str, detail: _Detail, variables: Mapping[str, str]) -> list[str]:
-    return sorted(cmdline.meant(" ".join(_others(cmdline.expanded(options, variables), detail))))
-
-
-def _others(options: str, detail: _Detail) -> list[str]:
-    return cmdline.others(options, detail.keys)
-
-
-def _edited(now: str, name: str, detail: _Detail, wanted: Sequence[str]) -> str:
-    """The options of an entry with these words of ours; on the way back as they were, unless others changed them."""
-    before = detail.options.get(name)
-    if detail.back and before is not None and _others(before, detail) == _others(now, detail):
-        return before
-    return cmdline.bls_edited(now, detail.keys, wanted)
+def _boot_lines(node: Node, detail: boot_entries.Detail) -> list[str]:
+    if detail.loader == cmdline.BLS:
+        return boot_entries.command_lines(node)
+    return cmdline.grub_lines(boot_entries.read_text(node, cmdline.GRUB_MENU) or "")

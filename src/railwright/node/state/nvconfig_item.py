@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -12,8 +13,9 @@ from .command import Said
 from .fields import Fields, expected, mapping
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
-from .port import device_of
+from .port import device_of, folder
 from .program import tools_of
+from .reboots import Reboots
 from .switch_function import must_be_no_switch
 
 _RESET = "mstfwreset"
@@ -54,13 +56,19 @@ class NvconfigItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         must_be_no_switch(node, self.device)
+        if not os.path.isdir(folder(node, self.device)):
+            return Reading({})  # the card is gone, and what it was set to with it
         card = _card(node, self.device)
         named = {*self.settings, *kept.cells, nvconfig.ADVANCED}
         cells = {name: told.next for name, told in card.settings.items() if name in named}
         return Reading(cells, note="; ".join(self._notes(card)), detail=card)
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
-        card: _Card = reading.detail
+        card = reading.detail
+        if not isinstance(card, _Card):
+            raise Refused(
+                f"the node has no PCI function {self.device}", "see what has become of the card: lspci -D"
+            )
         wanted: dict[str, Value] = {}
         absent = []
         for name, state, _ in nvconfig.states(card.settings, self.settings):
@@ -115,7 +123,9 @@ class NvconfigItem(Item):
         if not isinstance(reading.detail, _Card):
             return None
         settings = reading.detail.settings
-        if any(settings[name].current != settings[name].next for name in reading.cells):
+        # A setting that the entry has dropped is in none of its cells any more.
+        names = settings.keys() & {*reading.cells, *Reboots(node).in_force.get(self.id, {})}
+        if any(settings[name].current != settings[name].next for name in names):
             return True
         told = [state for _, state, _ in nvconfig.states(settings, self.settings)]
         # Where nothing was to be set, nothing is owed; else what was written in this run decides.
