@@ -11,10 +11,12 @@ import pytest
 
 from railwright.node.model import InputError
 from railwright.node.state import Outcome, Said, apply, revert
-from tests.unit.state_support import item, make_node
+from tests.unit.state_support import item, make_node, plant
 
 DIGEST = "sha256:" + "a" * 64
 NAME = f"registry.example:5000/team/pytorch@{DIGEST}"
+
+STORAGE = "var/lib/containers/storage"
 
 
 @dataclass
@@ -53,12 +55,41 @@ class Engine:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    return make_node(tmp_path / "node")
+    root = make_node(tmp_path / "node")
+    (root / STORAGE).mkdir(parents=True)
+    return root
 
 
 def run(node: Path, engine: Engine, tool: str = "podman", image: str = NAME, **more: Any) -> Outcome:
     entry = {"kind": "container_image", "image": image, "tool": tool}
     return apply({"dl_runtime": [entry]}, root=str(node), tools=engine, **more)
+
+
+def test_podman_that_never_ran_is_not_asked_by_a_check_since_it_would_make_its_storage(node: Path) -> None:
+    (node / STORAGE).rmdir()
+    engine = Engine()
+    assert run(node, engine, check=True).changed
+    assert engine.calls == []
+    assert run(node, engine).failures == ()
+    assert engine.images == {NAME}
+
+
+@pytest.mark.parametrize(
+    ("line", "asked"),
+    [
+        ('graphroot = "/data/images"\n', True),
+        ('# graphroot = "/data/images"\n', False),
+        ('graphroot = "/gone"\n', False),
+        ('additionalimagestores = [\n  "/data/images",\n]\n', True),
+    ],
+)
+def test_podman_with_another_storage_is_asked(node: Path, line: str, asked: bool) -> None:
+    (node / STORAGE).rmdir()
+    (node / "data/images").mkdir(parents=True)
+    plant(node, "/etc/containers/storage.conf", f'[storage]\nrunroot = "/run/containers/storage"\n{line}')
+    engine = Engine({NAME})
+    assert run(node, engine, check=True).changed is not asked
+    assert bool(engine.calls) is asked
 
 
 @pytest.mark.parametrize("tool", ["podman", "docker", "ctr"])

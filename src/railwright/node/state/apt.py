@@ -88,11 +88,21 @@ def recover(node: Node, left: Sequence[str], target: Collection[str]) -> None:
         raise _refused(node, f"dpkg was interrupted at {what}, and cannot be brought to its end", said, True)
 
 
-def carry_out(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> None:
-    """The transaction: everything is fetched first, so that a bad network or a full disk changes nothing."""
-    words = _words(node, target, recommends)
+def carry_out(
+    node: Node, target: Mapping[str, Optional[str]], recommends: bool, ours: Collection[str]
+) -> None:
+    """The transaction: everything is fetched first, so that a bad network or a full disk changes nothing.
+
+    ours: packages that came by us. Their configuration goes with them; that of the node's own packages stays.
+    """
+    gone = [name for name, version in target.items() if version is None]
+    purged = [name for name in gone if name in ours]
+    whole = purged == gone
+    words = [*(["--purge"] if gone and whole else []), *_words(node, target, recommends)]
     _must(node, ["apt-get", "-d", *_TELL, *words], "apt-get cannot fetch it", False)
     _must(node, ["apt-get", *_TELL, *words], "apt-get failed", True)
+    if purged and not whole:  # apt-get has one --purge for all
+        _must(node, ["dpkg", "--purge", *purged], "dpkg cannot purge what came by us", True)
 
 
 def hold(node: Node, names: Sequence[str], on: bool) -> None:
@@ -118,7 +128,6 @@ def _words(node: Node, target: Mapping[str, Optional[str]], recommends: bool) ->
         "--allow-downgrades",
         "--allow-change-held-packages",
         f"--{'' if recommends else 'no-'}install-recommends",
-        "--purge",
         "install",
         *(f"{name}-" if version is None else f"{name}={version}" for name, version in target.items()),
     ]

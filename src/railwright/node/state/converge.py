@@ -241,7 +241,7 @@ class _Run:
         return (
             self.world.reload
             or self.record.known_again
-            or any(step.releasing or step.goal.cells or step.goal.dropped for step in self.steps)
+            or any(step.releasing or step.is_due for step in self.steps)
         )
 
     # Writing
@@ -260,7 +260,7 @@ class _Run:
 
     def _keep(self, step: Step) -> None:
         kept = self.record.slices.setdefault(step.name, {}).setdefault(step.item.id, Kept({}))
-        kept.entry = step.item.recorded
+        kept.entry = step.item.intended(kept)
         origin = step.item.origin(step.reading)
         if origin is not None:
             self.record.origins.setdefault(step.item.id, origin)
@@ -373,6 +373,7 @@ def _refuse_withheld(step: Step, world: World) -> None:
 
 
 def _confirm(step: Step, kept: Kept) -> None:
+    kept.entry = step.item.recorded
     for cell in step.goal.dropped:
         kept.cells.pop(cell, None)
     for cell, value in step.goal.cells.items():

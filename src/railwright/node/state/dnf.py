@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Optional
 
 from ..packages import locks, rpm
@@ -55,8 +58,13 @@ def upgrade(node: Node) -> tuple[Change, ...]:
     return rpm.read_transaction(said.out, installed(node))
 
 
-def carry_out(node: Node, target: Mapping[str, Optional[str]], recommends: bool) -> None:
-    """The transaction; a second one takes away what the first did not replace."""
+def carry_out(
+    node: Node, target: Mapping[str, Optional[str]], recommends: bool, ours: Collection[str]
+) -> None:
+    """The transaction; a second one takes away what the first did not replace.
+
+    ours: packages that came by us, which makes no difference here: rpm keeps what was changed as .rpmsave.
+    """
     transactions = _transactions(target, recommends)
     for words in transactions[:1]:
         _must(node, [*_OURS, "-y", "--downloadonly", *words], "dnf cannot fetch it", False)
@@ -118,12 +126,31 @@ def _locked(node: Node) -> dict[str, str]:
 
 
 def _must(node: Node, words: Sequence[str], what: str, changed: bool) -> Said:
-    said = tools_of(node)(["dnf", *words])
-    # Exit status 1 is dnf's "Operation aborted." too, which --assumeno says for us.
-    asked = set(_ASK) <= set(words) and "Operation aborted" in f"{said.out}\n{said.err}"
+    if not set(_ASK) <= set(words):
+        said = tools_of(node)(["dnf", *words])
+        asked = False
+    else:
+        with _logs_aside(node) as aside:
+            said = tools_of(node)(["dnf", *aside, *words])
+        # Exit status 1 is dnf's "Operation aborted." too, which --assumeno says for us.
+        asked = "Operation aborted" in f"{said.out}\n{said.err}"
     if said.code != 0 and not asked:
         raise _refused(what, said, changed)
     return said
+
+
+@contextmanager
+def _logs_aside(node: Node) -> Iterator[list[str]]:
+    """The words that lead a question's log elsewhere than /var/log: a check writes nothing (dnf.conf(5), logdir)."""
+    try:
+        folder = tempfile.mkdtemp(prefix="railwright-dnf-", dir=node.at("/run"))
+    except OSError:  # not root: dnf keeps such a user's log apart by itself
+        yield []
+        return
+    try:
+        yield [f"--setopt=logdir={folder}"]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refused(what: str, said: Said, changed: bool) -> Refused:

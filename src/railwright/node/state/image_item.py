@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +19,10 @@ from .program import last_words, tools_of
 _PRESENT = "present"
 # containerd keeps Kubernetes' images in a namespace of their own (containerd documentation, "cri").
 _CTR = ("ctr", "--namespace", "k8s.io", "images")
+# Where podman keeps images, and what may say otherwise (containers-storage.conf(5)).
+_STORAGE = "/var/lib/containers/storage"
+_STORAGE_CONF = ("/etc/containers/storage.conf", "/usr/share/containers/storage.conf")
+_PATH = re.compile(r'^[^#\n]*?"(/[^"\n]+)"', re.MULTILINE)
 # By tool: what tells whether it is there, pulls it, and takes it away.
 _VERBS: Mapping[str, tuple[Sequence[str], Sequence[str], Sequence[str]]] = {
     "podman": (("podman", "image", "exists"), ("podman", "pull", "--quiet"), ("podman", "rmi")),
@@ -53,7 +59,8 @@ class ContainerImageItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         # A tool that this run brings is not there yet: what it has is told when it is.
-        said = self._asked(node)
+        # podman makes its storage when it is asked for the first time, and a check makes nothing.
+        said = Said(1) if self.tool == "podman" and not _has_storage(node) else self._asked(node)
         note = f"{self.tool} does not answer: {without_secrets(said.word)}" if self._failed(said) else ""
         return Reading({"": _PRESENT if self._has(said) else None}, note)
 
@@ -112,6 +119,20 @@ class ContainerImageItem(Item):
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         return "pull" if goal[""] == _PRESENT else "remove"
+
+
+def _has_storage(node: Node) -> bool:
+    """Whether podman has kept anything on this node yet; true where that cannot be told."""
+    places = {_STORAGE}
+    for path in _STORAGE_CONF:
+        try:
+            with open(node.at(path), encoding="utf-8", errors="backslashreplace") as file:
+                places.update(_PATH.findall(file.read(1024 * 1024)))
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return True
+    return any(os.path.exists(node.at(place)) for place in places)
 
 
 def _without_tag(image: str) -> str:

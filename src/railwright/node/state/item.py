@@ -144,6 +144,11 @@ class Item(abc.ABC):
         """The entry as the record keeps it: enough to put it back."""
         return self.entry
 
+    def intended(self, kept: Kept) -> Mapping[str, Any]:
+        """The entry as the record keeps it until the run has written it: with what an earlier one gave, where only the
+        entry tells what is to be taken away."""
+        return self.recorded
+
     @abc.abstractmethod
     def claims(self, node: Node) -> Iterable[Claim]:
         """What this item owns on the node."""

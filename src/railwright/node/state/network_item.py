@@ -61,6 +61,13 @@ class NetworkItem(Item):
     def id(self) -> str:
         return "network:rails"
 
+    def intended(self, kept: Kept) -> Mapping[str, Any]:
+        given = {rail.given for rail in self.ports}
+        earlier = zip(kept.entry.get("ports", ()), _known(kept))
+        files = [path for path in kept.entry.get("files", ()) if path not in self.files]
+        ports = [entry for entry, rail in earlier if rail.given not in given]
+        return {**self.entry, "files": [*self.files, *files], "ports": [*self.entry["ports"], *ports]}
+
     def claims(self, node: Node) -> Iterable[Claim]:
         return [("network", "rails")]
 
@@ -87,7 +94,13 @@ class NetworkItem(Item):
             notes += _without_link(standing)
         before = _known(kept)
         lost = [rail for rail in before if rail.given not in {rail.given for rail in self.ports}]
-        new = [rail for rail in self.ports if rail.given not in {rail.given for rail in before}]
+        # After a run that did not come to its end the record names what may not stand yet.
+        sure = [
+            rail.given
+            for rail in before
+            if known is None or not known.pending or standing.get(rail.device) == _IN_FORCE
+        ]
+        new = [rail for rail in self.ports if rail.given not in sure]
         return Reading(cells, "; ".join(notes), (standing, lost, new))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:

@@ -21,7 +21,7 @@ from ..packages.change import Change
 from ..words import some_of
 from . import apt, dnf
 from .fields import Fields, expected, mapping, sequence
-from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
+from .item import Claim, Done, Goal, Item, Kept, KeptCell, Node, Reading, Value, World
 from .made_item import item_name, paths_of
 from .outcome import Refused
 
@@ -42,7 +42,7 @@ _TOLD = 6
 class _Detail:
     """What the write needs again. left: what an earlier transaction left half-way. locked: who holds the lock and did
     not let it go. stays: names that came with others, and stay as they are. holds: on the way back, those that the
-    record knows."""
+    record knows. ours: names that came by us."""
 
     node: Node
     cells: dict[str, Value]
@@ -50,6 +50,7 @@ class _Detail:
     locked: str = ""
     stays: tuple[str, ...] = ()
     holds: Mapping[str, bool] = field(default_factory=dict)
+    ours: tuple[str, ...] = ()
 
 
 class PackagesItem(Item):
@@ -84,6 +85,10 @@ class PackagesItem(Item):
     def id(self) -> str:
         return f"packages:{self.set}"
 
+    def intended(self, kept: Kept) -> Mapping[str, Any]:
+        # A name that neither knows would be one that came with others, and stay.
+        return {**self.entry, "versions": {**kept.entry.get("versions", {}), **self.versions}}
+
     def claims(self, node: Node) -> Iterable[Claim]:
         return [("package", name) for name in self.versions]
 
@@ -101,7 +106,8 @@ class PackagesItem(Item):
         named = {*self.versions, *kept.entry.get("versions", ())}
         stays = tuple(name for name in known if name not in named)
         note = f"an earlier transaction was interrupted: {some_of(left, _TOLD)}" if left else ""
-        return Reading(cells, note, _Detail(node, cells, left, locked, stays))
+        ours = tuple(name for name in known if kept.cells[_VERSION + name].prior is None)
+        return Reading(cells, note, _Detail(node, cells, left, locked, stays, ours=ours))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         wanted: dict[str, Value] = {_VERSION + name: version for name, version in self.versions.items()}
@@ -129,10 +135,12 @@ class PackagesItem(Item):
         return self.same(now, written) or (isinstance(now, str) and not _HALF_WAY.isdisjoint(now.split()))
 
     def goal(self, reading: Reading, kept: Kept) -> Goal:
-        return self._foreseen(reading, _without_running(reading.detail.node, super().goal(reading, kept)))
+        goal = _without_running(reading.detail.node, super().goal(reading, _with_torn_holds(kept)))
+        holds = {name: self.hold for name, version in self.versions.items() if version is not None}
+        return self._foreseen(reading, goal, {**_prior_holds(kept), **holds})
 
     def release(self, reading: Reading, kept: Kept, world: World) -> Goal:
-        goal = super().release(reading, kept, world)
+        goal = super().release(reading, _with_torn_holds(kept), world)
         running = _of_running(reading.detail.node, goal.cells)
         if running:
             raise Refused(
@@ -140,17 +148,24 @@ class PackagesItem(Item):
                 "boot another kernel, then put back again",
             )
         # What is not in the record was held, or not, as the entry says.
-        reading.detail.holds = {
-            cell[len(_HOLD) :]: known.prior for cell, known in kept.cells.items() if cell.startswith(_HOLD)
-        }
-        return self._foreseen(reading, goal)
+        reading.detail.holds = _prior_holds(kept)
+        return self._foreseen(reading, goal, reading.detail.holds)
 
-    def _foreseen(self, reading: Reading, goal: Goal) -> Goal:
-        """The goal with all that its transaction brings besides. Raises Refused for what it must not do."""
+    def _foreseen(self, reading: Reading, goal: Goal, holds: Mapping[str, bool]) -> Goal:
+        """The goal with all that its transaction brings besides. Raises Refused for what it must not do.
+
+        holds: how packages are to be held. dpkg takes a hold off what it moves, so one that stands is recorded too.
+        """
         detail: _Detail = reading.detail
         target = _target(goal.cells)
         if not target:
             return goal
+        taken_off = {
+            _HOLD + name: holds[name]
+            for name, version in target.items()
+            if version is not None and name in holds and detail.cells[_HOLD + name] == holds[name]
+        }
+        goal = Goal({**goal.cells, **taken_off}, goal.notes, goal.dropped)
         missing = self._not_indexed(detail.node)
         if missing:
             why = f"its source {missing} is not there yet, so what else it brings is told after that"
@@ -191,12 +206,12 @@ class PackagesItem(Item):
         if reading.detail.left:
             self.system.recover(node, reading.detail.left, target)
         if target:
-            self._carry_out(node, target)
+            self._carry_out(node, target, reading.detail.ours)
         self._set_holds(node, goal, reading.detail.holds)
         self._prove(node)
         return Done()
 
-    def _carry_out(self, node: Node, target: Mapping[str, Optional[str]]) -> None:
+    def _carry_out(self, node: Node, target: Mapping[str, Optional[str]], ours: Sequence[str]) -> None:
         missing = self._not_indexed(node)
         if missing:
             raise Refused(
@@ -209,7 +224,7 @@ class PackagesItem(Item):
                 f"the archives have changed since this was looked at: {some_of((one.words for one in more), _TOLD)}",
                 "run it again",
             )
-        self.system.carry_out(node, target, self.recommends)
+        self.system.carry_out(node, target, self.recommends, ours)
         found = self.system.installed(node)
         for name, version in target.items():
             one = found.get(name)
@@ -266,7 +281,7 @@ class PackagesItem(Item):
 
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         acts = {
-            "hold": any(cell.startswith(_HOLD) for cell in goal),
+            "hold": any(cell.startswith(_HOLD) and reading.cells[cell] != v for cell, v in goal.items()),
             "install": any(
                 reading.cells[_VERSION + n] is None for n, v in _target(goal).items() if v is not None
             ),
@@ -304,6 +319,21 @@ def _without_running(node: Node, goal: Goal) -> Goal:
     return Goal(
         cells, (*goal.notes, f"{some_of(running, _TOLD)} stays: the kernel that runs is of it"), goal.dropped
     )
+
+
+def _prior_holds(kept: Kept) -> dict[str, bool]:
+    return {cell[len(_HOLD) :]: known.prior for cell, known in kept.cells.items() if cell.startswith(_HOLD)}
+
+
+def _with_torn_holds(kept: Kept) -> Kept:
+    """The record, with a hold that a transaction took off and a run that was killed did not set again as ours."""
+    cells = {
+        cell: KeptCell(known.prior, [*known.written, False], True)
+        if cell.startswith(_HOLD) and known.pending
+        else known
+        for cell, known in kept.cells.items()
+    }
+    return Kept(kept.entry, cells, kept.origin)
 
 
 def _target(cells: Mapping[str, Value]) -> dict[str, Optional[str]]:

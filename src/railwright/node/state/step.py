@@ -27,6 +27,12 @@ class Step:
     taken: tuple[str, ...] = ()
     failure: Optional[Failure] = None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether an item that stays has anything to write, be it that the record's entry names what it gave up."""
+        told = self.kept.cells and self.failure is None and self.kept.entry != self.item.recorded
+        return bool(self.goal.cells or self.goal.dropped or told)
+
     def tell(self, verb: str) -> ItemOutcome:
         """What became of the item. verb: what putting back is called."""
         item, reading = self.item, self.reading
