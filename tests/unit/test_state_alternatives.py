@@ -105,6 +105,50 @@ def test_without_a_group_one_is_made_and_goes_again(node: Path) -> None:
     assert not os.path.lexists(node / LINK[1:])
 
 
+def choices(programs: Programs) -> dict[str, str]:
+    """The whole group as the tool itself tells it: its choices with their priorities."""
+    done = subprocess.run(
+        ["update-alternatives", "--root", str(programs.root), "--query", "cuda"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    blocks = [part for part in done.stdout.split("\n\n") if part.startswith("Alternative:")]
+    rows = [dict(line.split(": ", 1) for line in block.splitlines() if ": " in line) for block in blocks]
+    return {row["Alternative"]: row["Priority"] for row in rows}
+
+
+def test_a_revert_takes_along_what_an_earlier_policy_registered(node: Path) -> None:
+    programs = Programs(node)
+    do(programs, {**ENTRY, "path": OLD})
+    assert do(programs).failures == ()
+    assert choices(programs) == {NEW: "1"}
+    assert revert(["part"], root=str(node), tools=programs).failures == ()
+    assert choices(programs) == {}
+    assert not os.path.lexists(node / LINK[1:])
+
+
+def test_a_group_that_was_there_has_the_same_choices_after_a_revert(node: Path) -> None:
+    """One of them is somebody's own, with our priority."""
+    programs = Programs(node)
+    for path, priority in (("/usr/local/cuda-11.8", "1"), (OLD, "129")):
+        plant(node, f"{path}/version.json", "{}")
+        register(programs, path, priority)
+    before = (programs.query(), choices(programs))
+    do(programs)
+    assert choices(programs) == {**before[1], NEW: "1"}
+    assert revert(["part"], root=str(node), tools=programs).failures == ()
+    assert (programs.query(), choices(programs)) == before
+
+
+def test_what_a_package_registered_in_between_stays_after_a_revert(node: Path) -> None:
+    programs = Programs(node)
+    do(programs)
+    register(programs, OLD, "129")
+    assert revert(["part"], root=str(node), tools=programs).failures == ()
+    assert choices(programs) == {OLD: "129"}
+
+
 def test_a_check_tells_and_changes_nothing(node: Path) -> None:
     programs = Programs(node)
     register(programs, OLD, "129")

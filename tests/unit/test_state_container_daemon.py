@@ -146,6 +146,25 @@ def test_no_slice_has_systemd_read_its_units_again_while_a_container_would_lose_
     assert not run().changed
 
 
+def test_no_unit_is_enabled_or_disabled_while_a_container_would_lose_its_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemctl(1): both are "equivalent to daemon-reload"."""
+    root, systemd = node(tmp_path)
+    plant(root, "/etc/systemd/system/own.service", "[Service]\n[Install]\nWantedBy=multi-user.target\n")
+    wish = {"part": [{"kind": "systemd_unit", "name": "own.service", "enabled": True}]}
+    assert apply(wish, root=str(root), runner=systemd).failures == ()
+    start_container(root, 1)
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ("/dev/nvidia0",)))
+    for check in (True, False):
+        (failure,) = revert(root=str(root), runner=systemd, check=check).failures
+        assert "create-dev-char-symlinks" in failure.remedy
+    assert "disable own.service" not in systemd.calls
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ()))
+    assert revert(root=str(root), runner=systemd).failures == ()
+    assert "disable own.service" in systemd.calls
+
+
 def test_one_that_is_not_there_or_does_not_run_is_left_alone(tmp_path: Path) -> None:
     root, systemd = node(tmp_path / "idle", runs=False)
     assert write(root, systemd).failures == ()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from railwright.node import durable
 from railwright.node.state import Outcome, apply, confirmed, network_item, revert
 from railwright.node.state.command import Said
 from railwright.node.state.rail_port import RailPort
@@ -82,6 +83,24 @@ def test_taking_the_rails_away_is_armed_before_the_first_file_goes(
     assert items(done, "rail_network")["network:rails"]["action"] == verb
     assert network.addresses == {"enp24s0": set(), "enp58s0": set()}
     assert (network.rules, network.routes) == (set(), set())
+
+
+def test_the_link_that_lets_a_boot_undo_it_is_on_the_disk_before_the_change_is_armed(
+    node: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power may take what was not written out, on btrfs the link alone."""
+    wants = node / "etc/systemd/system/sysinit.target.wants"
+    stand(node, network)
+    seen: list[tuple[bool, bool]] = []
+
+    def sync(path: Any) -> None:
+        if Path(path) == wants:
+            there = (wants / "railwright-undo.service").is_symlink()
+            seen.append((there, (node / "var/lib/railwright/confirm/armed").exists()))
+
+    monkeypatch.setattr(durable, "sync", sync)
+    assert take_away(node, network).failures == ()
+    assert (True, False) in seen
 
 
 def test_nobody_comes_back_after_a_revert_and_all_of_it_stands_again(node: Path, network: Network) -> None:

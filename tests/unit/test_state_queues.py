@@ -267,6 +267,29 @@ def test_a_function_without_a_netdev_is_named(driver: Port) -> None:
     assert failure.why == "the node has no PCI function 0000:3b:00.0"
 
 
+def test_queues_of_a_card_that_is_gone_are_released_and_what_is_left_goes_back(driver: Port) -> None:
+    put(driver, WHOLE)
+    shutil.rmtree(driver.node / f"sys/bus/pci/devices/{DEVICE}")
+    failures = put(driver, {"irq_affinity": [XPS], "queues": WHOLE["queues"]}).failures
+    assert [one.why for one in failures] == [f"the node has no PCI function {DEVICE}"] * 4
+    assert revert(root=str(driver.node), tools=driver).failures == ()
+    assert not (driver.node / "var/lib/railwright").exists()
+
+
+def test_a_job_that_begins_between_the_look_and_the_write_keeps_its_queues(driver: Port) -> None:
+    asked = 0
+
+    def rdma(argv: Sequence[str]) -> Said:
+        nonlocal asked
+        asked += 1
+        users = [{"ifname": "mlx5_0", "lqpn": 70, "type": "RC", "pid": 4711, "comm": "python3"}]
+        return Said(0, json.dumps(users if asked > 1 else []))
+
+    (failure,) = apply({"queues": [RINGS]}, root=str(driver.node), tools=rdma).failures
+    assert "in use by python3 (process 4711)" in failure.why
+    assert driver.writes == []
+
+
 def test_packets_are_not_spread_by_the_kernel_where_that_is_asked(driver: Port) -> None:
     wish = {"kind": "queue_cpus", "device": DEVICE, "steering": "rps", "cpus": ""}
     put(driver, {"queues": [wish]})

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from railwright.node.state import apply, revert, unit_item
+from railwright.node.state import apply, command, revert, unit_item
 from railwright.node.state.item import Node, World
 from railwright.node.state.outcome import Refused
 from tests.unit.state_support import LONG_AGO, Systemd, file_entry, fingerprint, item, items, make_node, plant
@@ -452,6 +455,54 @@ def test_the_nodes_systemctl_is_asked_in_plain_words_and_not_for_ever(
     monkeypatch.setattr(unit_item, "_LONGEST_SECONDS", 0.2)
     with pytest.raises(Refused, match=r"systemctl start x did not come back in 0\.2 s"):
         unit_item.systemctl(["start", "x"])
+
+
+@pytest.mark.parametrize("tool", ["systemctl", "update-initramfs"])
+def test_what_takes_too_long_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    child = tmp_path / "child"
+    script = f"#!/bin/sh\nsleep 60 &\necho $! > {child}.new; mv {child}.new {child}\nwait\n"
+    plant(tmp_path, f"/{tool}", script, 0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(unit_item, "_LONGEST_SECONDS", 0.3)
+    monkeypatch.setitem(command._LONGER_SECONDS, tool, 0.3)
+    if tool == "systemctl":
+        with pytest.raises(Refused, match="did not come back"):
+            unit_item.systemctl(["start", "x"])
+    else:
+        assert command.run([tool, "-u"]).code == command.STOPPED
+    assert has_ended(int(child.read_text()))
+
+
+def test_a_run_that_is_told_to_end_ends_what_it_started(tmp_path: Path) -> None:
+    """In a session of its own a program does not hear what the run is told: a lost terminal, timeout(1)."""
+    child = tmp_path / "child"
+    tool = plant(
+        tmp_path, "/tool", f"#!/bin/sh\necho $$ > {child}.new; mv {child}.new {child}\nexec sleep 60\n", 0o755
+    )
+    code = f"from railwright.node.state import command; command.run([{str(tool)!r}])"
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        child.unlink(missing_ok=True)
+        with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as run:
+            while not child.exists():
+                assert run.poll() is None
+                time.sleep(0.01)
+            run.send_signal(number)
+            assert run.wait() == -number
+        assert has_ended(int(child.read_text()))
+
+
+def has_ended(process: int) -> bool:
+    """Within two seconds: one that nobody has asked after yet is a zombie, and has ended too."""
+    for _ in range(200):
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def test_a_systemctl_that_tells_nothing_is_a_failure(node: Path, systemd: Systemd) -> None:

@@ -55,14 +55,15 @@ class AlternativeItem(Item):
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         lines = _record(node, self.group)
+        former = self._former(kept)
         if not lines:
-            return Reading({"": None}, detail=node)
+            return Reading({"": None}, detail=former)
         try:
             target = os.readlink(node.at(f"{_CHOSEN}/{self.group}"))
         except OSError:
             # A record without its link: the tool makes it anew.
             target = ""
-        return Reading({"": f"{lines[0]} {target}" if target.startswith("/") else None}, detail=node)
+        return Reading({"": f"{lines[0]} {target}" if target.startswith("/") else None}, detail=former)
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         return {"": f"manual {self.path}"}
@@ -84,7 +85,7 @@ class AlternativeItem(Item):
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
         value = goal[""]
         if value is None:
-            self._tell(node, "--remove", self.group, self.path)
+            self._leave(node)
             return Done()
         mode, _, path = str(value).partition(" ")
         if not os.path.lexists(node.at(path)):
@@ -92,16 +93,42 @@ class AlternativeItem(Item):
                 f"{path} is not there, so nothing may lead to it",
                 "see what the package that brings it has put in its place (dpkg -L, rpm -ql)",
             )
-        if path not in _paths(_record(node, self.group)):
+        if path not in _choices(_record(node, self.group)):
             self._tell(node, "--install", self.link, self.group, path, _PRIORITY)
         if mode == "auto":
             self._tell(node, "--auto", self.group)
         else:
             self._tell(node, "--set", self.group, path)
+        self._drop(node, [one for one in (*reading.detail, self.path) if one != path])
         now = self.read(node, Kept({}), world).cells[""]
         if now != value and mode != "auto":
             raise Refused(f"{self.group} was set and reads back as {now}", "see who sets it", changed=True)
         return Done()
+
+    def _former(self, kept: Kept) -> tuple[str, ...]:
+        """What an earlier entry led to, unless that stood there before us."""
+        former, known = kept.entry.get("path"), kept.cells.get("")
+        prior = "" if known is None else str(known.prior).partition(" ")[2]
+        return (former,) if isinstance(former, str) and former != prior else ()
+
+    def _leave(self, node: Node) -> None:
+        """Before us there was no such group: all that has our priority is ours. Raises Refused."""
+        self._drop(node, list(_choices(_record(node, self.group))))
+        left = [
+            path for path, priority in _choices(_record(node, self.group)).items() if priority == _PRIORITY
+        ]
+        if left:
+            raise Refused(
+                f"{self.group} should be gone and still has {', '.join(left)}",
+                "see who sets it",
+                changed=True,
+            )
+
+    def _drop(self, node: Node, paths: list[str]) -> None:
+        """Takes these choices away where they have our priority: one with another is a package's."""
+        for path in dict.fromkeys(paths):
+            if _choices(_record(node, self.group)).get(path) == _PRIORITY:
+                self._tell(node, "--remove", self.group, path)
 
     def goal(self, reading: Reading, kept: Kept) -> Goal:
         """What an earlier entry led to needs no way back of its own: the group has one choice."""
@@ -133,10 +160,14 @@ def _record(node: Node, group: str) -> tuple[str, ...]:
     return lines if lines[0] in ("auto", "manual") else ()
 
 
-def _paths(lines: tuple[str, ...]) -> tuple[str, ...]:
-    """The choices of a group: behind the first empty line, each followed by its priority."""
-    behind = lines[lines.index("") + 1 :] if "" in lines else ()
-    return tuple(line for line in behind if line.startswith("/"))
+def _choices(lines: tuple[str, ...]) -> dict[str, str]:
+    """The choices of a group with their priorities: behind the first empty line, each with a line for each slave."""
+    if "" not in lines:
+        return {}
+    head = lines.index("")
+    behind = lines[head + 1 :]
+    step = 2 + max(head - 2, 0) // 2
+    return {behind[n]: behind[n + 1] for n in range(0, len(behind) - 1, step) if behind[n].startswith("/")}
 
 
 def _text(path: str) -> Optional[str]:

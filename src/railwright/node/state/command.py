@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import Callable, Optional
 
 # An answer takes milliseconds. A write that flaps a link waits for firmware, and firmware tools take longest.
@@ -38,6 +42,7 @@ _UNATTENDED = {
 # The tools of an administrator are often missing from the PATH of a service.
 _PLACES = ("/usr/sbin", "/usr/bin", "/sbin", "/bin")
 NOT_RUNNABLE, STOPPED = 126, 124
+_ENDING = (signal.SIGHUP, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,69 @@ def _longest(argv: Sequence[str]) -> float:
     return _LONGER_SECONDS.get(os.path.basename(meant), _LONGEST_SECONDS)
 
 
+def wait_for(
+    argv: Sequence[str], environment: Mapping[str, str], seconds: float, errors: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, and ends all that it started when it takes longer or this run is ended.
+
+    Many are shell scripts, and what they started would go on writing while the next run starts another. Raises
+    subprocess.TimeoutExpired and OSError.
+    """
+    with _ended_by_signals() as started:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors=errors,
+            env=environment,
+            start_new_session=True,
+        )
+        started.append(process)
+        try:
+            out, err = process.communicate(timeout=seconds)
+        except BaseException:
+            _end(process)
+            process.wait()
+            raise
+        finally:
+            # Not read to their end: what has left the session may hold them open for ever.
+            for pipe in (process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    # One that was waited for may have left its number to another.
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[list[subprocess.Popen[str]]]:
+    """A signal that ends this run no longer reaches a session of its own (a lost terminal, timeout(1))."""
+    started: list[subprocess.Popen[str]] = []
+
+    def end(number: int, frame: Optional[FrameType]) -> None:
+        for process in started:
+            _end(process)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    main = threading.current_thread() is threading.main_thread()
+    ours = [number for number in _ENDING if main and signal.getsignal(number) == signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, end)
+    try:
+        yield started
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
 def run(argv: Sequence[str]) -> Said:
     """Runs a program of this node and waits for it."""
     path = os.pathsep.join(filter(None, (os.environ.get("PATH"), *_PLACES)))
@@ -76,17 +144,9 @@ def run(argv: Sequence[str]) -> Said:
     if program is None:
         return Said(None)
     longest = _longest(argv)
+    environment = {**os.environ, **_UNATTENDED, "LC_ALL": "C", "PATH": path}
     try:
-        done = subprocess.run(
-            [program, *argv[1:]],
-            check=False,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **_UNATTENDED, "LC_ALL": "C", "PATH": path},
-            timeout=longest,
-        )
+        done = wait_for([program, *argv[1:]], environment, longest, "backslashreplace")
     except subprocess.TimeoutExpired:
         return Said(STOPPED, err=f"{argv[0]} did not come back in {longest:.0f} s")
     except OSError as error:

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from .. import durable
 from . import files
 from .command import Said
 from .item import Node
@@ -229,6 +230,8 @@ def _link(node: Node) -> None:
     files.make_parents(node.root, _WANTED_BY)
     with suppress(FileExistsError):
         os.symlink(f"../{_UNIT}", node.at(_WANTED_BY))
+    # Without it a loss of power after the change could leave a boot that undoes nothing.
+    durable.sync(os.path.dirname(node.at(_WANTED_BY)))
 
 
 def _start_timer(node: Node, stage: str, seconds: int) -> Said:

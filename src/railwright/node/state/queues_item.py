@@ -49,14 +49,18 @@ class _Group(Item):
         return [(self.kind, self.device)]
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
-        netdev = port.must_have_netdev(node, self.device)
+        netdev = port.netdev_of(node, self.device)
+        if netdev is None:
+            return Reading({}, detail=(node, None, {}))
         now = _read(node, netdev, self.group)
         named = {*self.values, *kept.cells}
         cells = {name: now[name] for name in self.numbers if name in named and self._exposed(now, name)}
-        return Reading(cells, detail=(netdev, now))
+        return Reading(cells, detail=(node, netdev, now))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
-        netdev, now = reading.detail
+        node, netdev, now = reading.detail
+        if netdev is None:
+            port.must_have_netdev(node, self.device)
         for name, value in self.values.items():
             most = now.get(self.numbers[name], 0)
             if most and value > most:
@@ -77,7 +81,7 @@ class _Group(Item):
             raise InputError(where, f"{value} is out of range", f"expected 0 to {_LARGEST}")
 
     def touches(self, reading: Reading, goal: Mapping[str, Value]) -> tuple[str, ...]:
-        return (f"/sys/class/net/{reading.detail[0]}/queues",) if self._requeues(goal) else ()
+        return (f"/sys/class/net/{reading.detail[1]}/queues",) if self._requeues(goal) else ()
 
     def withheld(self, world: World) -> str:
         if world.dark and self._requeues(self.values):
@@ -89,7 +93,10 @@ class _Group(Item):
             port.must_be_free(node, self.device, f"a change of {self._noun}")
 
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
-        netdev, _ = reading.detail
+        if self._requeues(goal):
+            # A job may have begun since this was looked at.
+            port.must_be_free(node, self.device, f"a change of {self._noun}")
+        _, netdev, _ = reading.detail
         link = Link(node, netdev, world) if self._requeues(goal) else None
         try:
             self._set(netdev, goal)
@@ -213,7 +220,9 @@ class QueueCpusItem(Item):
         return [("queue_cpus", self.device, self.steering)]
 
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
-        netdev = port.must_have_netdev(node, self.device)
+        netdev = port.netdev_of(node, self.device)
+        if netdev is None:
+            return Reading({}, detail=(None, False, node))
         folder = f"/sys/class/net/{netdev}/queues"
         prefix = "tx-" if self.steering == "xps" else "rx-"
         queues = [
@@ -225,11 +234,13 @@ class QueueCpusItem(Item):
             if text is not None:
                 cells[queue] = _cpulist(text, f"{folder}/{queue}/{self.steering}_cpus")
         note = "queues change in this run: decided after that" if world.requeued else ""
-        return Reading(cells, note, (folder, world.requeued))
+        return Reading(cells, note, (folder, world.requeued, node))
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         if reading.detail[1]:
             return dict(reading.cells)
+        if reading.detail[0] is None:
+            port.must_have_netdev(reading.detail[2], self.device)
         if not reading.cells:
             raise Refused(
                 self.absent(""), "leave it out for this port: the kernel or driver has no such steering"

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Optional
 
 from ..model import InputError
-from . import container_gpus
+from . import command, container_gpus
 from .fields import Fields, absolute, expected, sequence, under
 from .item import STAGE_STOP, STAGE_UNITS, Claim, Done, Goal, Item, Kept, Node, Reading, Runner, Value, World
 from .outcome import Refused
@@ -51,16 +51,7 @@ def systemctl(arguments: list[str]) -> tuple[int, str, str]:
     """Runs the node's systemctl. Raises Refused when there is none or it does not come back."""
     environment = {**os.environ, "LC_ALL": "C", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": ""}
     try:
-        done = subprocess.run(
-            ["systemctl", *arguments],
-            check=False,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            timeout=_LONGEST_SECONDS,
-        )
+        done = command.wait_for(["systemctl", *arguments], environment, _LONGEST_SECONDS, "replace")
     except FileNotFoundError:
         raise Refused(
             "the node has no systemctl on its PATH", "units need a node that systemd runs"
@@ -227,7 +218,14 @@ class UnitItem(Item):
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         return "+".join([*(["reload"] if "loaded" in goal else []), *_verbs(goal)])
 
+    def foresee(self, node: Node, reading: Reading, goal: Mapping[str, Value]) -> None:
+        if runs_systemd(node) and ("enabled" in goal or "loaded" in goal):
+            container_gpus.must_stay(node)
+
     def write(self, node: Node, reading: Reading, goal: Mapping[str, Value], world: World) -> Done:
+        if "enabled" in goal and runs_systemd(node):
+            # systemctl(1): enable and disable have systemd read its units again, as daemon-reload does.
+            container_gpus.must_stay(node)
         changed = "loaded" in goal
         world.reload = world.reload or changed
         reload(node, world)
