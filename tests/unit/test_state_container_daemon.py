@@ -165,6 +165,40 @@ def test_no_unit_is_enabled_or_disabled_while_a_container_would_lose_its_gpus(
     assert "disable own.service" in systemd.calls
 
 
+def test_a_unit_that_stays_keeps_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its file systemd could not disable it any more, and without its program its next start would fail."""
+    root, systemd = node(tmp_path)
+    unit, program = "/etc/systemd/system/own.service", "/usr/local/lib/own"
+    wish = [
+        {"kind": "file", "path": unit, "content": "[Service]\n[Install]\nWantedBy=multi-user.target\n"},
+        {"kind": "file", "path": program, "content": "x\n"},
+        {"kind": "file", "path": "/etc/other.conf", "content": "x\n"},
+        {
+            "kind": "systemd_unit",
+            "name": "own.service",
+            "enabled": True,
+            "restart_if_older_than": [program],
+            "state": "started",
+        },
+    ]
+    assert apply({"part": wish}, root=str(root), runner=systemd).failures == ()
+    start_container(root, 1)
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ("/dev/nvidia0",)))
+    for check in (True, False):
+        told = revert(root=str(root), runner=systemd, check=check)
+        assert len(told.failures) == 3
+        assert [item.id for item in told.slices["part"] if item.changed] == ["file:/etc/other.conf"]
+    assert [(root / path.lstrip("/")).exists() for path in (unit, program, "/etc/other.conf")] == [
+        True,
+        True,
+        False,
+    ]
+    monkeypatch.setattr(container_gpus, "gpu_files", lambda tree: (1, ()))
+    assert revert(root=str(root), runner=systemd).failures == ()
+    assert [(root / path.lstrip("/")).exists() for path in (unit, program)] == [False, False]
+    assert "disable own.service" in systemd.calls
+
+
 def test_one_that_is_not_there_or_does_not_run_is_left_alone(tmp_path: Path) -> None:
     root, systemd = node(tmp_path / "idle", runs=False)
     assert write(root, systemd).failures == ()

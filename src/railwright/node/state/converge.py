@@ -144,6 +144,9 @@ class _Run:
             self._intend()
             self.record.foresee(self.node)
         for step in self.steps:
+            if step.goal.cells and step.failure is None:
+                with self._caught(step):
+                    _refuse_withheld(step, self.world)
             step.changed = bool(step.goal.cells) and step.failure is None
             self._settle_reboot(step)
 
@@ -364,6 +367,8 @@ class _Run:
         step.changed = step.changed or changed
         self.failures.append(step.failure)
         self.world.failed.update(step.item.paths())
+        if step.releasing:
+            self.world.failed.update(step.item.rests_on)
 
 
 def _refuse_withheld(step: Step, world: World) -> None:

@@ -235,6 +235,11 @@ class Item(abc.ABC):
         """The files that this item replaces, beside which a killed run may have left something."""
         return ()
 
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        """The files that must stay as long as this item could not be put back."""
+        return ()
+
     def action(self, reading: Reading, goal: Mapping[str, Value]) -> str:
         """One word, or several joined by "+", for what this goal does."""
         return "write"

@@ -122,6 +122,11 @@ class UnitItem(Item):
         )
         return f"{self.unit} was left alone, since {failed[0]} could not be set" if failed else ""
 
+    @property
+    def rests_on(self) -> tuple[str, ...]:
+        # A unit that still runs or is enabled, without its file, could not be stopped or disabled any more.
+        return (*self._files(), *self.depends)
+
     def read(self, node: Node, kept: Kept, world: World) -> Reading:
         cells = {"enabled": _enabled_word(node, self.unit), "loaded": "current", "configuration": "current"}
         if not runs_systemd(node):
