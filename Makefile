@@ -101,7 +101,7 @@ lab-stack: lab-setup ## Real apt at every kill point, real dnf, GRUB in the virt
 	@RAILWRIGHT_LONG=1 $(ON_MAIN) $(STEP) "Run the long tests of packages and boot" \
 	    $(MAIN) -m pytest -s tests/lab/test_lab_apt.py tests/lab/long_dnf.py tests/lab/long_vm_grub.py
 
-test: begin setup system-packages static unit molecule second lab-test ## Run every layer on both rows
+test: begin setup system-packages static unit molecule second lab-test ## Run every layer, and on the second row pytest and the demo
 	@took=$$(($$(date +%s) - $(BEGUN))); echo "make test took $$((took / 60)) min $$((took % 60)) s."
 	@$(MAIN) tools/test_totals.py build/test/*.xml
 
