@@ -481,7 +481,12 @@ def test_a_run_that_is_told_to_end_ends_what_it_started(tmp_path: Path) -> None:
     tool = plant(
         tmp_path, "/tool", f"#!/bin/sh\necho $$ > {child}.new; mv {child}.new {child}\nexec sleep 60\n", 0o755
     )
-    code = f"from railwright.node.state import command; command.run([{str(tool)!r}])"
+    # As a run finds them by default: what ignores them (nohup, a job in the background) hands that on.
+    code = (
+        "import signal; from railwright.node.state import command;"
+        "signal.signal(signal.SIGTERM, signal.SIG_DFL); signal.signal(signal.SIGHUP, signal.SIG_DFL);"
+        f"signal.signal(signal.SIGINT, signal.default_int_handler); command.run([{str(tool)!r}])"
+    )
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         child.unlink(missing_ok=True)
         with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as run:
