@@ -48,6 +48,15 @@ def an_admin_sets_foo(node: Path) -> None:
         path.write_text(path.read_text().replace("iommu=soft", "iommu=foo"))
 
 
+def admins_node(folder: Path) -> tuple[Path, Grubby]:
+    """A node whose iommu we have set and dropped, and an admin has set since."""
+    node, grubby = soft_node(folder)
+    apply(BOTH, root=str(node), tools=grubby)
+    apply(ONE, root=str(node), tools=grubby)
+    an_admin_sets_foo(node)
+    return node, grubby
+
+
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("origin", [True, False])
 def test_a_dropped_word_gives_the_nodes_own_word_back_at_once(
@@ -97,10 +106,7 @@ def test_every_entry_gets_its_own_word_back_and_a_later_one_what_all_had(tmp_pat
 
 
 def test_a_dropped_word_is_not_ours_any_more_and_an_admins_own_stays(tmp_path: Path) -> None:
-    node, grubby = soft_node(tmp_path / "node")
-    apply(BOTH, root=str(node), tools=grubby)
-    apply(ONE, root=str(node), tools=grubby)
-    an_admin_sets_foo(node)
+    node, grubby = admins_node(tmp_path / "node")
     after = options(node)
     assert all("iommu=foo" in line for line in after)
     assert not apply(ONE, root=str(node), tools=grubby).changed
@@ -134,10 +140,7 @@ def test_another_slice_may_take_a_dropped_word_and_each_goes_its_own_way_back(tm
 
 
 def test_a_word_that_is_taken_again_goes_back_to_what_an_admin_set_between(tmp_path: Path) -> None:
-    node, grubby = soft_node(tmp_path / "node")
-    apply(BOTH, root=str(node), tools=grubby)
-    apply(ONE, root=str(node), tools=grubby)
-    an_admin_sets_foo(node)
+    node, grubby = admins_node(tmp_path / "node")
     foo = [sorted(line.split()) for line in options(node)]
     with pytest.raises(Killed):
         apply(BOTH, root=str(node), tools=killed_after(grubby, "*-0.conf"))
