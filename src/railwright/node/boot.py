@@ -18,10 +18,10 @@ from ..plan.slices import INSTALL_SLICES, SLICES
 from . import boot_note, state
 from .check import check, checks, is_open
 from .discover import discover
+from .discover.pci import DEVICES
 from .durable import digest_of
 from .model import Finding, InputError, Plan, Policy, to_json
 from .readiness import Say, Waiting, faults, plan_when_ready
-from .state.place import RECORD
 
 GOOD, FINDINGS, UNREADABLE, REFUSED = 0, 1, 2, 3
 OWN_SLICE = "boot_unit"
@@ -189,15 +189,14 @@ def _with_lost_rails(root: Path, plan: Plan) -> Plan:
 
 
 def _is_there(root: Path, device: Optional[str]) -> bool:
-    return device is not None and (root / "sys/bus/pci/devices" / device).exists()
+    return device is not None and (root / DEVICES / device).exists()
 
 
 def _power(root: Path, plan: Optional[Plan]) -> dict[str, list[Any]]:
     """The slice `kernel` as far as it needs neither packages nor a reboot, for a node of an image: the bake saw no
     processor of it. Empty where somebody has installed the whole slice since, who then keeps it. plan: None for
-    nothing of it."""
-    record = boot_note.read_page(root, RECORD) or {}
-    kept = (record.get("slices") or {}).get(KERNEL) or {}
+    nothing of it. Raises StateError."""
+    kept = state.recorded(root=str(root)).get(KERNEL, {})
     if any(item.partition(":")[0] not in _POWER_KINDS for item in kept):
         return {}
     part = None if plan is None else plan.slices.get(KERNEL)
