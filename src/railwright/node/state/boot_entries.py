@@ -54,7 +54,7 @@ def grubby_options(node: Node, keys: Collection[str], after: Sequence[str]) -> l
     names = {
         cmdline.name_of(word) for word in after if any(cmdline.quoted(word) not in line for line in written)
     }
-    if any(_order_of(line, keys) != cmdline.in_order(after) for line in lines):
+    if any(cmdline.in_order(_of_keys(line, keys)) != cmdline.in_order(after) for line in lines):
         names |= {cmdline.name_of(word) for word in cmdline.in_order(after)}
     stays = _staying(node, kept, lines, names, keys)
     come = [*stays, *(cmdline.quoted(word) for word in after if cmdline.name_of(word) in names)]
@@ -63,10 +63,6 @@ def grubby_options(node: Node, keys: Collection[str], after: Sequence[str]) -> l
         for option, words in (("remove-args", gone), ("args", come))
         if words
     ]
-
-
-def _order_of(line: str, keys: Collection[str]) -> list[str]:
-    return cmdline.in_order([word for word in cmdline.meant(line) if cmdline.key_of(word) in keys])
 
 
 def _staying(

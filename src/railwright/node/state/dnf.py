@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Optional
 
 from ..packages import locks, rpm
@@ -126,14 +126,12 @@ def _locked(node: Node) -> dict[str, str]:
 
 
 def _must(node: Node, words: Sequence[str], what: str, changed: bool) -> Said:
-    if not set(_ASK) <= set(words):
-        said = tools_of(node)(["dnf", *words])
-        asked = False
-    else:
-        with _logs_aside(node) as aside:
-            said = tools_of(node)(["dnf", *aside, *words])
-        # Exit status 1 is dnf's "Operation aborted." too, which --assumeno says for us.
-        asked = "Operation aborted" in f"{said.out}\n{said.err}"
+    asks = set(_ASK) <= set(words)
+    logs: AbstractContextManager[list[str]] = _logs_aside(node) if asks else nullcontext([])
+    with logs as aside:
+        said = tools_of(node)(["dnf", *aside, *words])
+    # Exit status 1 is dnf's "Operation aborted." too, which --assumeno says for us.
+    asked = asks and "Operation aborted" in f"{said.out}\n{said.err}"
     if said.code != 0 and not asked:
         raise _refused(what, said, changed)
     return said

@@ -14,6 +14,7 @@ from .fields import Fields, expected
 from .item import Claim, Done, Goal, Item, Kept, Node, Reading, Value, World
 from .kernel_items import inside, read_value, write_value
 from .outcome import Refused
+from .port import missing
 from .switch_function import must_be_no_switch
 
 # mlx5: data event queues are mlx5_comp<N> (mlx5_sf_comp<N> on sub-functions) and mlx5_combined<N> where there is one
@@ -82,9 +83,7 @@ class IrqAffinityItem(Item):
 
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         if reading.detail is None:
-            raise Refused(
-                f"the node has no PCI function {self.device}", "see what has become of the card: lspci -D"
-            )
+            raise missing(self.device)
         return self._wanted(reading.detail)
 
     def goal(self, reading: Reading, kept: Kept) -> Goal:

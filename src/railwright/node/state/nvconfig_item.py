@@ -13,7 +13,7 @@ from .command import Said
 from .fields import Fields, expected, mapping
 from .item import Claim, Done, Item, Kept, Node, Reading, Value, World
 from .outcome import Refused
-from .port import device_of, folder
+from .port import device_of, folder, missing
 from .program import tools_of
 from .reboots import Reboots
 from .switch_function import must_be_no_switch
@@ -66,9 +66,7 @@ class NvconfigItem(Item):
     def wanted(self, reading: Reading) -> Mapping[str, Value]:
         card = reading.detail
         if not isinstance(card, _Card):
-            raise Refused(
-                f"the node has no PCI function {self.device}", "see what has become of the card: lspci -D"
-            )
+            raise missing(self.device)
         wanted: dict[str, Value] = {}
         absent = []
         for name, state, _ in nvconfig.states(card.settings, self.settings):

@@ -39,6 +39,11 @@ def folder(node: Node, device: str) -> str:
     return node.at(f"/sys/bus/pci/devices/{device}")
 
 
+def missing(device: str) -> Refused:
+    """Why a function that is not there cannot be set."""
+    return Refused(f"the node has no PCI function {device}", "see what has become of the card: lspci -D")
+
+
 def netdev_of(node: Node, device: str) -> Optional[str]:
     """The netdev of a function; None where its driver shows none. Raises Refused where it cannot be told, and for an
     NVSwitch's management function."""
@@ -52,7 +57,7 @@ def netdev_of(node: Node, device: str) -> Optional[str]:
 def must_have_netdev(node: Node, device: str) -> str:
     """The netdev of a function. Raises Refused."""
     if not os.path.isdir(folder(node, device)):
-        raise Refused(f"the node has no PCI function {device}", "see what has become of the card: lspci -D")
+        raise missing(device)
     netdev = netdev_of(node, device)
     if netdev is None:
         raise Refused(f"{device} has no netdev: its driver is not bound", "see the kernel's log: dmesg")
